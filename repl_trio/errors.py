@@ -1,0 +1,95 @@
+"""The error tree. Each error says who did it, what state is left and what to do next, and carries a stable code.
+
+What user code raises is an outcome of a run and never one of these.
+"""
+
+from __future__ import annotations
+
+
+class ReplError(Exception):
+    """Something the caller is told about. `code` is stable; `state` is what became of the namespace, None when the
+    error does not concern one."""
+
+    code = "INTERNAL_ERROR"
+
+    def __init__(self, message: str, *, state: str | None = None, run_id: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.state = state
+        self.run_id = run_id
+
+
+# -- the request's fault ---------------------------------------------------------------------------------------------
+
+
+class RequestError(ReplError):
+    """The caller asked for something that cannot be: nothing was started, nothing changed."""
+
+
+class UnknownSession(RequestError):
+    """No open session has this id."""
+
+    code = "UNKNOWN_SESSION"
+
+
+class SessionRequired(RequestError):
+    """In the 2026-07-28 era a run names its session."""
+
+    code = "SESSION_REQUIRED"
+
+
+class UnknownRun(RequestError):
+    """The session has no run with this id, or no longer keeps its result."""
+
+    code = "UNKNOWN_RUN"
+
+
+class Busy(RequestError):
+    """The session runs another cell."""
+
+    code = "BUSY"
+
+
+class StateChanged(RequestError):
+    """`expected_generation` does not match: the code was not run."""
+
+    code = "STATE_CHANGED"
+
+
+class LimitReached(RequestError):
+    """A bound of the server; the message names it, what it allows and what was asked."""
+
+    code = "LIMIT_REACHED"
+
+
+class ProjectNotFound(RequestError):
+    """A session's project directory does not exist or cannot be entered."""
+
+    code = "PROJECT_NOT_FOUND"
+
+
+class InterpreterBroken(RequestError):
+    """The session's interpreter cannot be a worker: missing, broken or too old."""
+
+    code = "INTERPRETER_BROKEN"
+
+
+class SessionClosing(RequestError):
+    """The session or the whole server is going away."""
+
+    code = "SESSION_CLOSING"
+
+
+class RunCancelled(RequestError):
+    """A run was cancelled before its cell began."""
+
+    code = "CANCELLED"
+
+
+# -- worker and guardian ---------------------------------------------------------------------------------------------
+
+
+class WorkerStartFailed(ReplError):
+    """No worker came up: the cell did not run."""
+
+    code = "WORKER_START_FAILED"

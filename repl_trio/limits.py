@@ -1,0 +1,151 @@
+"""Every number of the product: its default, its unit, its reason.
+
+The string under each number starts with its unit; a test reads this file and fails on a number without one. The
+numbers live in a class so that `--limit NAME=VALUE` can override any of them for one server without a global changing
+under anybody: whoever needs a number is handed a `Limits`.
+
+No `dataclasses` here: the opening exchange reads these before anything heavy may be imported.
+"""
+
+from __future__ import annotations
+
+
+class Limits:
+    """The numbers in force. Immutable; `Limits.overridden` makes another set."""
+
+    # -- client wire ---------------------------------------------------------------------------------------------
+    request_bytes: int = 1_048_576
+    """bytes. One request line; a longer one is skipped without being held. Room for `code_bytes` with every byte escaped."""
+    code_bytes: int = 262_144
+    """bytes of UTF-8. One cell; agents send whole modules, nobody types more."""
+    result_bytes: int = 40_000
+    """bytes of JSON. Text and structuredContent of one result together; clients cap near 25k tokens."""
+    progress_interval: float = 1.0
+    """seconds. Between two progress notifications of one call: a person sees movement, the wire stays quiet."""
+    progress_line: int = 160
+    """characters. The last output line inside a progress message."""
+    opening_pause: float = 0.05
+    """seconds. Quiet after an answer before the runtime is imported ahead of need."""
+    eof_drain: float = 0.5
+    """seconds. In-flight requests after EOF on stdin: `cat requests | repl-trio` must still be answered."""
+    shutdown_bound: float = 3.0
+    """seconds. From the first signal or EOF to exit, whatever workers and the client's pipe do."""
+    requests: int = 256
+    """requests in flight. More are refused: one client cannot fill the memory with waiting calls."""
+    unread_bytes: int = 8_388_608
+    """bytes. Answers waiting for a client that does not read; beyond it the connection counts as broken."""
+
+    # -- runs ----------------------------------------------------------------------------------------------------
+    timeout_default: float = 120.0
+    """seconds. A cell without a `timeout` of its own."""
+    timeout_min: float = 0.01
+    """seconds. Smallest `timeout`: below it nothing can run."""
+    timeout_max: float = 3600.0
+    """seconds. Largest `timeout`: longer work belongs in a process of its own."""
+    wait_max: float = 60.0
+    """seconds. Longest `wait` of one `python_run` call: under the limits of common clients."""
+    busy_wait: float = 5.0
+    """seconds. A new run waits this long for the clean-up of a run that is being cancelled."""
+    runs_retained: int = 64
+    """runs per session. Finished results that `python_run` can still read, newest first."""
+    sessions: int = 32
+    """sessions. Open at the same time, the default one included."""
+    session_name_bytes: int = 200
+    """bytes of UTF-8. A session's name is a label."""
+
+    # -- output --------------------------------------------------------------------------------------------------
+    output_head: int = 40_000
+    """bytes. First bytes kept of each stream of a run."""
+    output_tail: int = 10_000
+    """bytes. Last bytes kept of each stream of a run, beyond the head."""
+    error_bytes: int = 10_000
+    """bytes of UTF-8. Type, message and traceback of one error."""
+    preview_bytes: int = 20_000
+    """bytes of UTF-8. Preview of the trailing value."""
+
+    # -- worker --------------------------------------------------------------------------------------------------
+    frame_bytes: int = 1_048_576
+    """bytes. One frame between server and worker, counted before parsing."""
+    frames_queued: int = 4
+    """frames. Waiting in one link writer; more make the sender wait."""
+    worker_start: float = 30.0
+    """seconds. From the launch of a guardian to the worker's `ready`: a cold disk, a network home directory."""
+    probe_bound: float = 10.0
+    """seconds. A probed interpreter that says nothing for this long is broken."""
+    write_stall: float = 5.0
+    """seconds. An `execute` or `shutdown` frame that the worker does not take for this long ends the worker."""
+    history_runs: int = 64
+    """runs. What `repl_history` and `repl_source` remember."""
+    history_bytes: int = 1_048_576
+    """bytes of UTF-8. Source kept for `repl_history` and `repl_source`."""
+    thread_grace: float = 0.5
+    """seconds. User threads and executor work may end by themselves this long after their cell."""
+    task_grace: float = 0.15
+    """seconds. One round of waiting for cancelled asyncio tasks of a cell; three rounds."""
+    sh_timeout: float = 120.0
+    """seconds. `sh` without a `timeout` of its own."""
+    sh_bytes: int = 1_048_576
+    """bytes. What `sh` keeps of each stream of its command."""
+
+    # -- the interruption ladder (contract 4.1) --------------------------------------------------------------------
+    ladder_children: float = 0.3
+    """seconds after the first SIGINT. SIGINT to the processes this run started: frees `os.system` and shells."""
+    ladder_again: float = 1.0
+    """seconds. SIGINT to the worker again: thread pools and cells that swallowed the first one."""
+    ladder_dump: float = 1.9
+    """seconds. faulthandler dump, so that the error names the stuck line."""
+    ladder_term: float = 2.0
+    """seconds. SIGTERM and SIGCONT to everything the worker started."""
+    ladder_kill: float = 2.25
+    """seconds. SIGKILL; the namespace is gone."""
+
+    # -- stop and shutdown -----------------------------------------------------------------------------------------
+    stop_grace: float = 1.0
+    """seconds. After a `shutdown` frame, for atexit handlers and `finally`."""
+    stop_kill: float = 0.25
+    """seconds. Between SIGTERM and SIGKILL when a worker did not stop by itself."""
+    shutdown_term: float = 0.8
+    """seconds after the start of a shutdown. SIGTERM to what still lives."""
+    shutdown_kill: float = 1.2
+    """seconds after the start of a shutdown. SIGKILL to what still lives."""
+    guardian_ack: float = 2.0
+    """seconds. The longest the server waits for one answer of a guardian."""
+    guardian_clean: float = 10.0
+    """seconds. A guardian's whole clean-up, new forks between its rounds included."""
+    orphan_grace_ms: int = 250
+    """milliseconds. Between SIGTERM and SIGKILL when the lifeline closed."""
+    oom_score_adj: int = 500
+    """points. Added to a worker's oom_score_adj: the kernel should take a worker before the server."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"limits do not change: {name}")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all limits, in the order of this file."""
+        return [name for name in cls.__annotations__ if not name.startswith("_")]
+
+    @classmethod
+    def overridden(cls, pairs: dict[str, str]) -> Limits:
+        """Limits with some numbers replaced, given as text (`--limit NAME=VALUE`).
+
+        Raises `ValueError`, with a sentence for the user, on an unknown name, a value that is no number of the limit's
+        kind, or a value that is not positive.
+        """
+        made = cls()
+        for name, text in pairs.items():
+            if name not in cls.names():
+                raise ValueError(f"unknown limit {name!r}; known: {', '.join(cls.names())}")
+            kind = type(getattr(cls, name))
+            try:
+                value = kind(text)
+            except ValueError:
+                raise ValueError(f"limit {name} takes {'a whole number' if kind is int else 'a number'}") from None
+            # `not >` instead of `<=`: a NaN compares false with everything and must not pass.
+            if not 0 < value < float("inf"):
+                raise ValueError(f"limit {name} must be positive and finite")
+            object.__setattr__(made, name, value)
+        return made
+
+
+DEFAULT = Limits()

@@ -1,0 +1,1 @@
+"""The only layer that starts, signals and waits for processes or duplicates descriptors."""

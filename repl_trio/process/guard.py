@@ -1,0 +1,195 @@
+"""The server's side of a guardian: start one, hand it a command, talk to it, see it end.
+
+`launch` is synchronous and fast (one `posix_spawn`, one `sendmsg`), so the opening exchange can call it before trio is
+imported and the child boots on the other core meanwhile. `open_guard` adopts the launch and owns it from then on. The
+wire is described in `docs/guardian.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from ..limits import Limits
+from ..wire import jsontext
+from ..wire.framing import LineDecoder, Oversized
+from .launch import Launch
+from .reap import reap
+
+
+class Guard:
+    """A guardian and the child it owns.
+
+    `child_pid` is None until `started`. `exited` is set by the child's exit record, `gone` when the guardian has reported
+    that nothing is left (`clean`) or has itself ended (`clean` stays None: it was killed).
+    """
+
+    def __init__(self, launch: Launch, limits: Limits) -> None:
+        self.pid = launch.pid
+        self.child_pid: int | None = None
+        self.error: str | None = None  # why the command could not be executed
+        self.exit_code: int | None = None
+        self.clean: dict[str, object] | None = None
+        self.subreaper = False
+        self.started = trio.Event()
+        self.exited = trio.Event()
+        self.gone = trio.Event()
+        self._socket = launch.control
+        self._limits = limits
+        self._decoder = LineDecoder(limits.frame_bytes)
+        self._waiting: dict[int, trio.Event] = {}
+        self._answers: dict[int, dict[str, object]] = {}
+        self._next_id = 1
+
+    async def signal(self, signal: int, target: str, *, since: int | None = None) -> int:
+        """Send a signal to `child`, `group`, `run` or `tree`; how many processes got it.
+
+        `since` (start ticks, see `start_ticks`) says where a run began and goes with `run`. Returns after the guardian
+        has acknowledged, so that whatever is sent to the child afterwards arrives after the signal. 0 also when the
+        guardian is gone or does not answer in time: then nothing lives that could be signalled, or a kill follows.
+        """
+        operation: dict[str, object] = {"op": "signal", "sig": signal, "to": target}
+        if since is not None:
+            operation["since"] = since
+        answer = await self._ask(operation)
+        count = answer.get("n") if answer else None
+        return count if type(count) is int else 0
+
+    async def descendants(self) -> list[int]:
+        """The pids of everything alive below the child. Empty when the guardian does not answer."""
+        answer = await self._ask({"op": "ps"})
+        pids = answer.get("pids") if answer else None
+        found: list[int] = []
+        for entry in pids if type(pids) is list else []:
+            pid = entry[0] if type(entry) is list and entry else entry
+            if type(pid) is int:
+                found.append(pid)
+        return found
+
+    def stop(self) -> None:
+        """Ask for the end of everything, without waiting: `gone` tells when it is done."""
+        self._send({"op": "stop", "id": 0})
+
+    async def _ask(self, operation: dict[str, object]) -> dict[str, object] | None:
+        if self.gone.is_set():
+            return None
+        number, self._next_id = self._next_id, self._next_id + 1
+        answered = self._waiting[number] = trio.Event()
+        try:
+            self._send({**operation, "id": number})
+            with trio.move_on_after(self._limits.guardian_ack):
+                await answered.wait()
+            return self._answers.pop(number, None)
+        finally:
+            del self._waiting[number]
+
+    def _send(self, operation: dict[str, object]) -> None:
+        line = jsontext.dumps(operation).encode("ascii") + b"\n"
+        try:
+            sent = self._socket.send(line, socket.MSG_DONTWAIT)
+        except OSError:
+            sent = 0  # the guardian is gone (its record follows) or stopped with a full socket
+        if sent != len(line) and not self.gone.is_set():
+            # Half an operation would make the next one garbage. EOF is an order too: the guardian kills and leaves.
+            self._shut()
+
+    def _shut(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # already disconnected
+
+    async def _listen(self) -> None:
+        """Read records until the guardian's end, then reap it and release everybody who waits."""
+        try:
+            while chunk := await self._receive():
+                if not all(self._record(line) for line in self._decoder.feed(chunk)):
+                    break  # no guardian of ours speaks like this: closing the lifeline ends whatever it is
+        finally:
+            self.exited.set()
+            self.started.set()
+            self.gone.set()
+            for event in self._waiting.values():
+                event.set()
+
+    async def _receive(self) -> bytes:
+        while True:
+            try:
+                return self._socket.recv(65_536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._socket)
+            except OSError:
+                return b""
+
+    def _record(self, line: bytes | Oversized) -> bool:
+        """Take one record; False for what is none."""
+        try:
+            record = jsontext.loads(line.decode("utf-8", "replace")) if isinstance(line, bytes) else None
+        except jsontext.NotJSON:
+            record = None
+        if type(record) is not dict:
+            return False
+        event = record.get("ev")
+        if event == "spawned":
+            self._spawned(record)
+        elif event in ("signalled", "ps"):
+            number = record.get("id")
+            if type(number) is int and number in self._waiting:
+                self._answers[number] = record
+                self._waiting[number].set()
+        elif event == "exit":
+            code = record.get("code")
+            self.exit_code = code if type(code) is int else None
+            self.exited.set()
+        elif event == "clean":
+            self.clean = record
+        return True
+
+    def _spawned(self, record: dict[str, object]) -> None:
+        pid, error = record.get("pid"), record.get("error")
+        self.child_pid = pid if type(pid) is int else None
+        self.error = error if type(error) is str else None
+        self.subreaper = record.get("subreaper") is True
+        self.started.set()
+
+
+@asynccontextmanager
+async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
+    """Own a launched guardian: inside the context it lives, after it everything below it is gone.
+
+    Leaving stops it: an orderly `stop` for `guardian_clean` seconds, then the lifeline is closed, which the guardian
+    answers with a kill; the guardian process itself is reaped by pid in every case. Shielded: a cancelled owner cleans
+    up as well.
+    """
+    guard = Guard(launch, limits)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(guard._listen)
+            try:
+                yield guard
+            finally:
+                with trio.move_on_after(limits.guardian_clean, shield=True):
+                    if not guard.gone.is_set():
+                        guard.stop()
+                        await guard.gone.wait()
+                nursery.cancel_scope.cancel()
+    finally:
+        launch.control.close()
+        with trio.move_on_after(limits.guardian_ack, shield=True) as scope:
+            await reap(launch.pid)
+        if scope.cancelled_caught:
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+
+def start_ticks() -> int:
+    """Now, in the unit of a process's start time in `/proc/PID/stat` (clock ticks since boot)."""
+    if sys.platform != "linux":
+        return 0
+    import time
+
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

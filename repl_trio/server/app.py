@@ -1,0 +1,223 @@
+"""The runtime of `serve`: the composition root, and the one tree of nurseries under it.
+
+```
+root nursery                  deadline set at the first signal or EOF
+|- signals
+|- writer                     one owner of the client's pipe
+|- reader                     one task and cancel scope per request
+`- sessions (open_sessions)   generations and runs
+```
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+import trio
+
+from ..errors import ReplError
+from ..limits import Limits
+from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
+from ..process.start import WorkerStart
+from ..process.stdio import Claim
+from ..session.sessions import Sessions, open_sessions
+from ..settings import Settings
+from ..wire import jsonrpc
+from ..wire.framing import LineDecoder, Oversized
+from ..wire.mcp import Answer, Call, Cancel, Connection
+from .arguments import BadArguments, check
+from .dispatch import Dispatch
+from .opening import Handover
+from .tools import tools
+
+_log = logging.getLogger("repl_trio.server")
+
+
+class Link:
+    """The client's connection as the opening exchange left it."""
+
+    __slots__ = ("connection", "decoder", "handover", "pipes")
+
+    def __init__(self, pipes: Claim, connection: Connection, decoder: LineDecoder, handover: Handover) -> None:
+        self.pipes = pipes
+        self.connection = connection
+        self.decoder = decoder
+        self.handover = handover
+
+
+class Server:
+    """One client's requests, each a task with a cancel scope of its own.
+
+    `leaving` is set by whatever ends the server (EOF, a signal, a broken pipe); `drain` tells how long requests that are
+    already here may still take.
+    """
+
+    def __init__(self, link: Link, writer: PipeWriter, sessions: Sessions, settings: Settings) -> None:
+        self.leaving = trio.Event()
+        self.drain = 0.0
+        self._connection = link.connection
+        self._decoder = link.decoder
+        self._writer = writer
+        self._limits = settings.limits
+        self._tools = {str(tool["name"]): tool for tool in tools(settings.limits)}
+        self._dispatch = Dispatch(sessions, settings, link.connection, self._send)
+        self._requests: dict[jsonrpc.RequestId, trio.CancelScope] = {}
+        self._idle = trio.Event()
+
+    def leave(self, drain: float) -> None:
+        """Begin the end. The first reason counts, but a later one may cut the drain short."""
+        self.drain = min(self.drain, drain) if self.leaving.is_set() else drain
+        self.leaving.set()
+
+    async def idle(self) -> None:
+        """Wait until every request that is here has been answered."""
+        while self._requests:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def receive(self, reader: PipeReader, handover: Handover, nursery: trio.Nursery) -> None:
+        """Read requests until EOF, starting with what the opening exchange handed over."""
+        if handover.call is not None:
+            self._accept(handover.call, nursery)
+        for line in handover.lines:
+            self._line(line, nursery)
+        while chunk := await reader.receive():
+            for line in self._decoder.feed(chunk):
+                self._line(line, nursery)
+        for line in self._decoder.finish():
+            self._line(line, nursery)
+        self.leave(self._limits.eof_drain)
+
+    def _line(self, line: bytes | Oversized, nursery: trio.Nursery) -> None:
+        step = self._connection.receive(line)
+        if isinstance(step, Call):
+            self._accept(step, nursery)
+        elif isinstance(step, Answer):
+            self._send(step.line)
+        elif isinstance(step, Cancel):
+            scope = self._requests.get(step.id)
+            if scope is not None:
+                scope.cancel()
+
+    def _accept(self, call: Call, nursery: trio.Nursery) -> None:
+        """Check a call and start its task, or refuse it at once."""
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            known = ", ".join(self._tools)
+            refused = f"/params/name: unknown tool {call.tool[:100]!r}; known: {known}"
+            return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, refused))
+        if call.id in self._requests:
+            refused = "a request with this id is still in flight"
+            return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_REQUEST, refused))
+        if len(self._requests) >= self._limits.requests:
+            refused = f"{len(self._requests)} requests are in flight; the limit `requests` is {self._limits.requests}"
+            return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_REQUEST, refused))
+        try:
+            check(tool, call.arguments)
+        except BadArguments as error:
+            return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason))
+        self._requests[call.id] = trio.CancelScope()
+        nursery.start_soon(self._answer, call)
+        return None
+
+    async def _answer(self, call: Call) -> None:
+        """The task of one request: exactly one answer, or none when the client cancelled it."""
+        scope = self._requests[call.id]
+        line: bytes | None = None
+        try:
+            with scope:
+                line = await self._line_for(call)
+        finally:
+            del self._requests[call.id]
+            if not self._requests:
+                self._idle.set()
+            if line is not None:
+                self._send(line)
+
+    async def _line_for(self, call: Call) -> bytes:
+        try:
+            reply = await self._dispatch.reply(call)
+            block: jsonrpc.Params = {"type": "text", "text": reply.text}
+            return self._connection.encode_tool_result(call, [block], reply.structured, is_error=reply.is_error)
+        except BadArguments as error:
+            return jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason)
+        except ReplError as error:
+            return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, error.message)
+        except Exception:
+            # The request boundary: a bug of ours must not take the other requests' session down with it.
+            _log.exception("bug in %s", call.tool)
+            what = f"a bug in repl-trio stopped this {call.tool} call; what it changed is not known, python_health tells"
+            return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, what)
+
+    def _send(self, line: bytes) -> None:
+        try:
+            self._writer.send_now(line)
+        except BrokenPipe:
+            self.leave(0.0)
+
+
+def run(settings: Settings, link: Link, start: WorkerStart | None) -> int:
+    """Run the server until its client leaves or a signal comes. Returns the exit status."""
+    _configure_logging(settings)
+    trio.run(_serve, settings, link, start, strict_exception_groups=True)
+    return 0
+
+
+async def _serve(settings: Settings, link: Link, start: WorkerStart | None) -> None:
+    limits = settings.limits
+    reader = PipeReader(link.pipes.receive_fd)
+    writer = PipeWriter(link.pipes.send_fd, unread=limits.unread_bytes)
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async with trio.open_nursery() as root:
+            root.start_soon(writer.run)
+            async with open_sessions(settings) as sessions:
+                if start is not None:
+                    sessions.adopt(start)
+                server = Server(link, writer, sessions, settings)
+                async with trio.open_nursery() as requests:
+                    root.start_soon(_leave_on_signal, signals, server)
+                    root.start_soon(_leave_on_broken_pipe, writer, server)
+                    root.start_soon(server.receive, reader, link.handover, requests)
+                    await server.leaving.wait()
+                    root.cancel_scope.deadline = trio.current_time() + limits.shutdown_bound
+                    await _drain(server)
+                    # Cancels the runs, which answers their requests; then the workers go.
+                    await sessions.shutdown()
+                    await server.idle()
+                    requests.cancel_scope.cancel()
+            await _flush(writer, limits)
+            root.cancel_scope.cancel()
+
+
+async def _drain(server: Server) -> None:
+    """Requests that were read before the end may still be answered, for a moment."""
+    if server.drain > 0:
+        with trio.move_on_after(server.drain):
+            await server.idle()
+
+
+async def _flush(writer: PipeWriter, limits: Limits) -> None:
+    with trio.move_on_after(limits.eof_drain):
+        await writer.flushed()
+
+
+async def _leave_on_signal(signals: object, server: Server) -> None:
+    async for number in signals:  # type: ignore[attr-defined]  # trio does not export the type
+        _log.info("signal %s", number)
+        server.leave(0.0)
+
+
+async def _leave_on_broken_pipe(writer: PipeWriter, server: Server) -> None:
+    await writer.broken.wait()
+    server.leave(0.0)
+
+
+def _configure_logging(settings: Settings) -> None:
+    """Logs go to stderr or the log file, never to stdout; a stderr that is closed is no reason to fail."""
+    target: logging.Handler = logging.FileHandler(settings.log_file) if settings.log_file else logging.StreamHandler()
+    target.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.raiseExceptions = False
+    logger = logging.getLogger("repl_trio")
+    logger.addHandler(target)
+    logger.setLevel(settings.log_level.upper())

@@ -1,0 +1,274 @@
+"""Results as a client gets them: text blocks and structuredContent, each enough to act on, together in bounds.
+
+Both carry the output, so what one of them may take is a little less than half of `result_bytes`. When everything does
+not fit, the error and the end of stdout come first; the rest is read with `python_run(after=...)`.
+"""
+
+from __future__ import annotations
+
+from ..errors import ReplError
+from ..limits import Limits
+from ..session.capture import Capture
+from ..session.run import Run
+from ..values import CLEARED, ExecutionResult
+from ..wire import jsontext
+from ..wire.jsonrpc import Params
+
+_FRAMEWORK = 1_400  # bytes of keys, ids, flags and sentences around the parts
+_FEW = 1_000  # characters that fit in any case, even with every one escaped to 12 bytes
+
+
+class Reply:
+    """What answers a call: text for the content block, structuredContent, and whether it is an error."""
+
+    __slots__ = ("is_error", "structured", "text")
+
+    def __init__(self, text: str, structured: Params, *, is_error: bool = False) -> None:
+        self.text = text
+        self.structured = structured
+        self.is_error = is_error
+
+
+def refusal(error: ReplError, session_id: str | None = None, *, run_shaped: bool = False) -> Reply:
+    """The reply for a call that was not carried out."""
+    structured: Params = {"success": False, "error": error.message, "error_code": error.code}
+    if run_shaped:
+        structured["status"] = "refused"
+        if session_id is not None:
+            structured["session_id"] = session_id
+        if error.run_id is not None:
+            structured["run_id"] = error.run_id
+        if error.state is not None:
+            structured["state"] = error.state
+    return Reply(f"{error.code}: {error.message}", structured, is_error=True)
+
+
+def started(run: Run, generation: int) -> Reply:
+    """The reply of `python_start`, and of `execute_python` when its `wait` is over."""
+    structured = _identity(run, generation) | {"poll_tool": "python_run", "cancel_tool": "python_cancel"}
+    text = (
+        f"Run {run.id} is {run.status} in session {run.session_id}. Read it with python_run(run_id={run.id!r}, wait=...), "
+        f"stop it with python_cancel(run_id={run.id!r})."
+    )
+    return Reply(text, structured)
+
+
+def progress(run: Run, generation: int, after: str | None, limits: Limits) -> Reply:
+    """The reply of `python_run` for an active run: its output since the cursor `after`."""
+    stdout, stderr, cursor = _page(run, after, limits)
+    structured = _identity(run, generation) | {"stdout": stdout, "stderr": stderr, "next": cursor}
+    head = f"Run {run.id} is {run.status} ({run.elapsed_ms / 1000:.1f} s). Go on with after={cursor!r}."
+    return Reply(_join([head, *_output_parts(stdout, stderr)]), structured)
+
+
+def finished(run: Run, limits: Limits, after: str | None = None) -> Reply:
+    """The reply for a finished run; with a cursor, its output from there on instead of the whole."""
+    result = run.result
+    assert result is not None
+    if after is not None:
+        stdout, stderr, cursor = _page(run, after, limits)
+        more = cursor if cursor != _cursor(run.stdout.total, run.stderr.total) else None
+        fitted = _Fitted(stdout, stderr, result, cut=(False, False), more=more)
+    else:
+        fitted = _fit(run, result, limits)
+    return Reply(_text(fitted, result), _structured(run, fitted, result), is_error=not result.success)
+
+
+def check_cursor(after: str) -> bool:
+    """Whether `after` is a cursor that a reply could have carried."""
+    return _offsets(after) is not None
+
+
+# -- fitting -----------------------------------------------------------------------------------------------------------------
+
+
+class _Fitted:
+    """The parts of one result, as long as they may be."""
+
+    __slots__ = ("cut", "error", "error_cut", "more", "return_cut", "return_value", "stderr", "stdout", "with_value")
+
+    def __init__(
+        self, stdout: str, stderr: str, result: ExecutionResult, *, cut: tuple[bool, bool], more: str | None
+    ) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
+        self.cut = cut
+        self.more = more
+        self.error = result.error
+        self.error_cut = result.truncated_error
+        self.return_value = result.return_value
+        self.return_cut = result.truncated_return
+        self.with_value = result.has_value
+
+
+def _fit(run: Run, result: ExecutionResult, limits: Limits) -> _Fitted:
+    few = len(result.return_value or "") + len(result.error or "") + run.stdout.total + run.stderr.total
+    if few <= _FEW and not (result.has_value and len(result.return_value or "") > _FEW):
+        return _Fitted(run.stdout.render()[0], run.stderr.render()[0], result, cut=(False, False), more=None)
+    room = (limits.result_bytes - _FRAMEWORK) // 2
+    fitted = _Fitted("", "", result, cut=(False, False), more=None)
+    if fitted.error is not None:
+        fitted.error, cut = _shorten(fitted.error, room * 55 // 100)
+        fitted.error_cut |= cut
+        room -= _cost(fitted.error)
+    if fitted.return_value is not None:
+        fitted.return_value, cut = _shorten(fitted.return_value, room * 40 // 100)
+        fitted.return_cut |= cut
+        room -= _cost(fitted.return_value)
+    if fitted.with_value:
+        # The value stands once where the parts stand twice.
+        spent = _cost(result.value) // 2
+        fitted.with_value = spent <= room * 40 // 100
+        room -= spent if fitted.with_value else 0
+    fitted.stderr, stderr_gap = _render(run.stderr, room * 30 // 100)
+    fitted.stdout, stdout_gap = _render(run.stdout, room - _cost(fitted.stderr))
+    fitted.cut = (stdout_gap is not None, stderr_gap is not None)
+    if stdout_gap is not None or stderr_gap is not None:
+        fitted.more = _cursor(
+            run.stdout.total if stdout_gap is None else stdout_gap, run.stderr.total if stderr_gap is None else stderr_gap
+        )
+    return fitted
+
+
+def _cost(part: object) -> int:
+    """Bytes on the wire."""
+    return len(jsontext.dumps(part))
+
+
+def _render(capture: Capture, room: int) -> tuple[str, int | None]:
+    """A capture's text whose JSON takes at most `room` bytes, and where it has its gap."""
+    asked = room
+    while True:
+        text, gap = capture.render(max(asked, 0))
+        cost = _cost(text)
+        if cost <= room or asked <= 0:
+            return text, gap
+        # Escapes make it longer than its bytes: ask for less, by what was too much.
+        asked = min(asked * room // cost, asked - 64)
+
+
+def _shorten(text: str, room: int) -> tuple[str, bool]:
+    """`text` cut in its middle so that its JSON takes at most `room` bytes, and whether it was cut."""
+    if len(text) * 12 <= room or _cost(text) <= room:
+        return text, False
+    kept = len(text)
+    while True:
+        kept = min(kept * room // max(_cost(text[:kept]), 1), kept - 64)
+        if kept <= 0:
+            return "", True
+        first = kept // 3
+        shorter = f"{text[:first]}\n[... {len(text) - kept} characters not shown ...]\n{text[len(text) - (kept - first) :]}"
+        if _cost(shorter) <= room:
+            return shorter, True
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------------
+
+
+def _cursor(stdout: int, stderr: int) -> str:
+    return f"{stdout}.{stderr}"
+
+
+def _offsets(after: str) -> tuple[int, int] | None:
+    first, separator, second = after.partition(".")
+    if not separator or not (first.isdecimal() and second.isdecimal()) or len(after) > 40:
+        return None
+    return int(first), int(second)
+
+
+def _page(run: Run, after: str | None, limits: Limits) -> tuple[str, str, str]:
+    """Output of both streams from a cursor on, within half a result, and the cursor to go on from."""
+    offsets = (_offsets(after) if after is not None else None) or (0, 0)
+    room = (limits.result_bytes - _FRAMEWORK) // 2
+    stderr, stderr_next = _read(run.stderr, offsets[1], room // 3, ended=run.finished)
+    stdout, stdout_next = _read(run.stdout, offsets[0], room - _cost(stderr), ended=run.finished)
+    return stdout, stderr, _cursor(stdout_next, stderr_next)
+
+
+def _read(capture: Capture, after: int, room: int, *, ended: bool) -> tuple[str, int]:
+    asked = room
+    while True:
+        text, following = capture.read(after, max(asked, 16), ended=ended)
+        cost = _cost(text)
+        if cost <= room or asked <= 16:
+            return text, following
+        asked = min(asked * room // cost, asked - 64)
+
+
+# -- the two forms -----------------------------------------------------------------------------------------------------------
+
+
+def _identity(run: Run, generation: int) -> Params:
+    return {
+        "run_id": run.id,
+        "session_id": run.session_id,
+        "generation": generation,
+        "status": run.status,
+        "elapsed_ms": run.elapsed_ms,
+    }
+
+
+def _structured(run: Run, fitted: _Fitted, result: ExecutionResult) -> Params:
+    structured: Params = {
+        "run_id": result.run_id,
+        "session_id": result.session_id,
+        "generation": result.generation,
+        "status": run.status,
+        "state_reset": result.state_reset,
+        "success": result.success,
+        "stdout": fitted.stdout,
+        "stderr": fitted.stderr,
+        "return_value": fitted.return_value,
+        "error": fitted.error,
+        "elapsed_ms": result.elapsed_ms,
+        "truncated": {
+            "stdout": fitted.cut[0],
+            "stderr": fitted.cut[1],
+            "return": fitted.return_cut,
+            "error": fitted.error_cut,
+        },
+        "state": result.state,
+    }
+    if fitted.with_value:
+        structured["value"] = result.value
+    optional: Params = {
+        "error_code": result.error_code,
+        "background_tasks_cancelled": result.tasks_cancelled or None,
+        "background_tasks": list(result.background_tasks) or None,
+        "background_threads": list(result.background_threads) or None,
+        "exit_code": result.exit_code,
+        "next": fitted.more,
+    }
+    structured.update((key, value) for key, value in optional.items() if value is not None)
+    return structured
+
+
+def _text(fitted: _Fitted, result: ExecutionResult) -> str:
+    parts: list[str] = []
+    if result.lost is not None:
+        parts.append(f"[The namespace is new: the one before was lost. {result.lost}.]")
+    parts += _output_parts(fitted.stdout, fitted.stderr)
+    if fitted.return_value is not None:
+        parts.append(fitted.return_value)
+    if fitted.error is not None:
+        parts.append(fitted.error)
+    if result.state == CLEARED:
+        parts.append("[state: cleared. The namespace is gone; the next cell starts in a new one.]")
+    if fitted.more is not None:
+        parts.append(f"[more output: python_run(run_id={result.run_id!r}, after={fitted.more!r})]")
+    if result.tasks_cancelled:
+        parts.append(f"[{result.tasks_cancelled} unfinished asyncio task(s) of the cell were cancelled at its end]")
+    if not parts:
+        return "The cell ran without output or value."
+    return _join(parts)
+
+
+def _output_parts(stdout: str, stderr: str) -> list[str]:
+    parts = [stdout] if stdout else []
+    if stderr:
+        parts.append(f"stderr:\n{stderr}")
+    return parts
+
+
+def _join(parts: list[str]) -> str:
+    return "\n".join(part.rstrip("\n") for part in parts)

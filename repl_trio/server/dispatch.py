@@ -1,0 +1,295 @@
+"""From a checked call to its reply: what each tool does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from .. import __version__
+from ..errors import ReplError, SessionRequired
+from ..session.run import Run
+from ..session.session import Session
+from ..session.sessions import Sessions
+from ..settings import Settings
+from ..values import Cell
+from ..wire.jsonrpc import Params
+from ..wire.mcp import Call, Connection
+from . import content
+from .arguments import BadArguments
+from .content import Reply
+
+#: Tools whose refusals look like a run's result, because that is what their callers read.
+_RUN_TOOLS = ("execute_python", "python_start", "python_run")
+
+
+class Dispatch:
+    """The tools over the session layer. `send` puts a line on the wire without waiting (progress notifications)."""
+
+    def __init__(
+        self, sessions: Sessions, settings: Settings, connection: Connection, send: Callable[[bytes], None]
+    ) -> None:
+        self._sessions = sessions
+        self._settings = settings
+        self._limits = settings.limits
+        self._connection = connection
+        self._send = send
+        self._started = trio.current_time()
+        self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
+            "execute_python": self._execute,
+            "python_start": self._start,
+            "python_run": self._run,
+            "python_cancel": self._cancel,
+            "python_health": self._health,
+            "python_session_open": self._open,
+            "python_session_list": self._list,
+            "python_session_inspect": self._inspect,
+            "python_session_close": self._close,
+        }
+
+    async def reply(self, call: Call) -> Reply:
+        """Carry out a call. Raises `BadArguments`, with nothing done; refusals are replies with `error_code`.
+
+        Cancelled: an `execute_python` cancels its run; every other call leaves things as they are.
+        """
+        try:
+            return await self._tools[call.tool](call)
+        except ReplError as error:
+            session_id = call.arguments.get("session_id")
+            return content.refusal(
+                error, session_id if isinstance(session_id, str) else None, run_shaped=call.tool in _RUN_TOOLS
+            )
+
+    # -- runs --------------------------------------------------------------------------------------------------------------
+
+    async def _execute(self, call: Call) -> Reply:
+        session, run = await self._begin(call)
+        wait = _seconds(call.arguments.get("wait"))
+        try:
+            await self._wait_for(run, wait, call)
+        except trio.Cancelled:
+            run.cancel("its request was cancelled")
+            raise
+        if run.finished:
+            return content.finished(run, self._limits)
+        return content.started(run, _generation(session, run))
+
+    async def _start(self, call: Call) -> Reply:
+        session, run = await self._begin(call)
+        # Refused before it began (a cell over the frame limit): say so at once instead of by a poll.
+        return content.finished(run, self._limits) if run.finished else content.started(run, _generation(session, run))
+
+    async def _begin(self, call: Call) -> tuple[Session, Run]:
+        given = call.arguments
+        if call.modern and given.get("session_id") is None:
+            raise SessionRequired(
+                f"{call.tool} needs a session_id in protocol 2026-07-28; take it from python_health. Nothing was run."
+            )
+        session = self._session(call)
+        code, timeout = given["code"], _seconds(given.get("timeout"))
+        assert isinstance(code, str)
+        cell = Cell(code, self._limits.timeout_default if timeout is None else timeout)
+        expected = given.get("expected_generation")
+        run = await session.start(
+            cell,
+            reset=given.get("reset") is True,
+            expected_generation=int(expected) if isinstance(expected, int | float) else None,
+        )
+        return session, run
+
+    async def _run(self, call: Call) -> Reply:
+        session, run = self._find_run(call)
+        after = call.arguments.get("after")
+        if isinstance(after, str) and not content.check_cursor(after):
+            raise BadArguments("/params/arguments/after", "is no cursor; take it from `next` of an earlier reply")
+        cursor = after if isinstance(after, str) else None
+        await self._wait_for(run, _seconds(call.arguments.get("wait")) or 0.0, call)
+        if run.finished:
+            return content.finished(run, self._limits, cursor)
+        return content.progress(run, _generation(session, run), cursor, self._limits)
+
+    async def _cancel(self, call: Call) -> Reply:
+        session = self._session(call)
+        run_id = call.arguments.get("run_id")
+        run = session.run(run_id) if isinstance(run_id, str) else session.active
+        if run is None or run.finished:
+            which = f"Run {run.id} is finished" if run is not None else "Nothing is running"
+            structured: Params = {"cancel_requested": False, "session_id": session.id}
+            if run is not None:
+                structured |= {"run_id": run.id, "status": run.status}
+            return Reply(f"{which} in session {session.id}; nothing was cancelled.", structured)
+        run.cancel("python_cancel")
+        structured = {"cancel_requested": True, "run_id": run.id, "session_id": session.id, "status": run.status}
+        return Reply(f"Cancel of run {run.id} requested; python_run tells how it ends.", structured)
+
+    def _find_run(self, call: Call) -> tuple[Session, Run]:
+        """The run a call names; a run id alone is enough, in whichever session it is."""
+        run_id = call.arguments.get("run_id")
+        if isinstance(run_id, str) and call.arguments.get("session_id") is None:
+            for session in self._sessions.all:
+                if any(run.id == run_id for run in session.runs):
+                    return session, session.run(run_id)
+        session = self._session(call)
+        return session, session.run(run_id if isinstance(run_id, str) else None)
+
+    async def _wait_for(self, run: Run, wait: float | None, call: Call) -> None:
+        """Wait until `run` is answered, at most `wait` seconds (None: without end), telling progress if it is wanted."""
+        if call.progress_token is not None and not run.answered.is_set() and wait != 0:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tell_progress, run, call)
+                await _answered(run, wait)
+                nursery.cancel_scope.cancel()
+        else:
+            await _answered(run, wait)
+
+    async def _tell_progress(self, run: Run, call: Call) -> None:
+        while True:
+            line = (run.stdout.last_line() or run.stderr.last_line())[: self._limits.progress_line]
+            elapsed = trio.current_time() - run.accepted
+            message = f"{elapsed:.0f} s{': ' + line if line else ''}"
+            self._send(self._connection.encode_progress(call, round(elapsed, 3), message))
+            await trio.sleep(self._limits.progress_interval)
+
+    # -- sessions ------------------------------------------------------------------------------------------------------------
+
+    def _session(self, call: Call) -> Session:
+        session_id = call.arguments.get("session_id")
+        return self._sessions.get(session_id if isinstance(session_id, str) else None)
+
+    async def _open(self, call: Call) -> Reply:
+        given = {key: value for key, value in call.arguments.items() if isinstance(value, str)}
+        if (name := given.get("name")) is not None and not name.strip():
+            raise BadArguments("/params/arguments/name", "must not be empty")
+        session = await self._sessions.open(name, given.get("project"), given.get("python"))
+        described = self._describe(session)
+        text = (
+            f"Session {session.id} ({session.name}) is open in {session.project} with Python "
+            f"{session.python_version} ({described['python']})."
+        )
+        return Reply(text, described)
+
+    async def _list(self, call: Call) -> Reply:
+        described = [self._describe(session) for session in self._sessions.all]
+        return Reply("\n".join(map(_session_line, described)), {"sessions": described})
+
+    async def _inspect(self, call: Call) -> Reply:
+        session = self._session(call)
+        described = self._describe(session)
+        described["runs"] = [_summary(run) for run in session.runs]
+        lines = [_session_line(described), f"{len(session.runs)} retained run(s)"]
+        if call.arguments.get("include_namespace") is True:
+            names, total = await session.names()
+            described["namespace"] = [{"name": name, "type": kind} for name, kind in names]
+            described["namespace_total"] = total
+            lines += [f"{name}: {kind}" for name, kind in names] or ["the namespace is empty"]
+        return Reply("\n".join(lines), described)
+
+    async def _close(self, call: Call) -> Reply:
+        session = self._session(call)
+        # Whoever asked may go away: a session that is half closed helps nobody.
+        with trio.CancelScope(shield=True):
+            await self._sessions.close(session)
+        return Reply(f"Session {session.id} is closed.", {"closed": True, "session_id": session.id})
+
+    # -- health --------------------------------------------------------------------------------------------------------------
+
+    async def _health(self, call: Call) -> Reply:
+        sessions = [self._describe(session) for session in self._sessions.all]
+        limits = self._limits
+        structured: Params = {
+            "server": {
+                "name": "repl-trio",
+                "version": __version__,
+                "pid": os.getpid(),
+                "python": f"{sys.version.split()[0]} ({sys.executable})",
+                "uptime_s": round(trio.current_time() - self._started, 3),
+                "protocol": self._connection.version,
+                "client": self._connection.client,
+            },
+            "sessions": sessions,
+            "limits": {name: getattr(limits, name) for name in limits.names()},
+            "broker": {"state": "absent"},
+            "containment": self._containment(),
+            "execution": "trusted-local: cells run with the user's own rights, crash isolation, no sandbox",
+        }
+        head = f"repl-trio {__version__}, pid {os.getpid()}, healthy. {len(sessions)} session(s):"
+        return Reply("\n".join([head, *map(_session_line, sessions)]), structured)
+
+    def _containment(self) -> Params:
+        guards = [session.generation.guard for session in self._sessions.all if session.generation is not None]
+        if sys.platform == "linux" and all(guard.subreaper for guard in guards):
+            return {
+                "level": "subreaper",
+                "details": "Linux: a guardian per worker is child subreaper; detached descendants come back to it and "
+                "end with the worker.",
+            }
+        return {
+            "level": "groups",
+            "details": "no child subreaper here: the worker's process group and what its parent chain shows are ended; "
+            "a descendant that detaches itself completely may survive.",
+        }
+
+    def _describe(self, session: Session) -> Params:
+        generation = session.generation
+        described: Params = {
+            "session_id": session.id,
+            "name": session.name,
+            "default": session is self._sessions.default,
+            "project": session.project,
+            "python": session.interpreter.path if session.interpreter else None,
+            "python_version": session.python_version,
+            "python_source": session.interpreter.source if session.interpreter else None,
+            "generation": session.generations,
+            "worker": generation.machine.state if generation is not None else "none",
+            "active_run": session.active.id if session.active is not None and not session.active.finished else None,
+            "age_s": round(trio.current_time() - session.opened, 3),
+        }
+        if generation is not None and generation.alive and generation.guard.child_pid is not None:
+            described["worker_pid"] = generation.guard.child_pid
+        return described
+
+
+async def _answered(run: Run, wait: float | None) -> None:
+    if wait is None:
+        await run.answered.wait()
+    elif wait > 0:
+        with trio.move_on_after(wait):
+            await run.answered.wait()
+
+
+def _generation(session: Session, run: Run) -> int:
+    """The generation a run is in, or will be in while its worker starts."""
+    return run.generation or session.generations + (not session.alive)
+
+
+def _seconds(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _summary(run: Run) -> Params:
+    summary: Params = {
+        "run_id": run.id,
+        "session_id": run.session_id,
+        "generation": run.generation,
+        "status": run.status,
+        "elapsed_ms": run.elapsed_ms,
+    }
+    if run.result is not None:
+        summary |= {"success": run.result.success, "state": run.result.state}
+        if run.result.error_code is not None:
+            summary["error_code"] = run.result.error_code
+    return summary
+
+
+def _session_line(described: Params) -> str:
+    mark = " (default)" if described["default"] else ""
+    active = f", running {described['active_run']}" if described["active_run"] else ""
+    python = described["python_version"] or described["python"] or "Python not chosen yet"
+    return (
+        f"{described['session_id']}{mark} {described['name']}: generation {described['generation']}, worker "
+        f"{described['worker']}{active}, {python}, {described['project']}"
+    )
+
+

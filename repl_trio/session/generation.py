@@ -1,0 +1,290 @@
+"""A generation: one worker life, from the launch of its guardian to the record that nothing is left of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from ..errors import InterpreterBroken, LimitReached, ReplError, WorkerStartFailed
+from ..limits import Limits
+from ..machines import generation as table
+from ..process.guard import Guard, open_guard, start_ticks
+from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
+from ..process.start import WorkerStart
+from ..wire import frames
+from ..wire.frames import Frame, FrameError
+from ..wire.framing import LineDecoder
+from .capture import Capture
+from .run import Run
+
+
+class Generation:
+    """A worker and everything the server holds of it.
+
+    Owners: `open_generation` owns the tasks and descriptors; at most one run is `current`. `dead` is set as soon as the
+    worker can run nothing any more, `gone` when the guardian has reported that nothing below it is left.
+    """
+
+    def __init__(self, number: int, start: WorkerStart, guard: Guard, limits: Limits) -> None:
+        self.number = number
+        self.guard = guard
+        self.machine = table.machine()
+        self.python_version: str | None = None
+        self.current: Run | None = None
+        self.ready = trio.Event()
+        self.dead = trio.Event()
+        self.death = ""  # how the worker ended, as a sentence without its full stop
+        self.problem: ReplError | None = None  # why the worker never became ready
+        self._words = b""  # what faulthandler wrote before the pipe was closed
+        self.runs = 0
+        self.ordered = False  # the end was asked for: a reset, a close, a shutdown
+        self.python = start.python
+        self._refusal: str | None = None
+        self._limits = limits
+        self._commands = PipeWriter(start.commands, frames=limits.frames_queued)
+        self._events = PipeReader(start.events)
+        self._trace = PipeReader(start.trace)
+        self._streams = {"stdout": PipeReader(start.stdout), "stderr": PipeReader(start.stderr)}
+        self._background = self._new_background()
+
+    # -- running cells -----------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker can take a cell now or after its current one."""
+        return table.alive(self.machine)
+
+    @property
+    def gone(self) -> trio.Event:
+        """Set when nothing is left."""
+        return self.guard.gone
+
+    def begin(self, run: Run) -> None:
+        """Send a run's cell to the idle worker. Raises `LimitReached`, with nothing sent, for a cell over the frame limit."""
+        cell = run.cell
+        argv = list(cell.argv) if cell.path is not None else None
+        try:
+            frame = frames.encode(
+                {"frame": "execute", "id": run.id, "code": cell.code, "path": cell.path, "argv": argv},
+                self._limits.frame_bytes,
+            )
+        except FrameError as error:
+            raise LimitReached(f"The cell does not fit into a frame ({error}). It was not run.") from None
+        self._drain()
+        self._hand_over_background(run)
+        run.generation = self.number
+        run.state_reset = self.runs == 0
+        run.since = start_ticks()
+        # Before the frame: its result may not find a generation that does not expect one.
+        self.machine.advance("execute")
+        self.runs += 1
+        self.current = run
+        try:
+            self._commands.send_now(frame)
+        except BrokenPipe:
+            self.end("The worker's command pipe broke")
+
+    async def deliver(self) -> None:
+        """Wait until the worker has taken the cell; a worker that does not in `write_stall` seconds is ended."""
+        with trio.move_on_after(self._limits.write_stall) as scope:
+            await self._commands.flushed()
+        if scope.cancelled_caught:
+            self.end(f"The worker did not read its cell for {self._limits.write_stall:g} s")
+            self.guard.stop()
+
+    async def stop(self) -> None:
+        """End the worker in order: `shutdown` frame, `stop_grace` for atexit handlers, SIGTERM, SIGKILL.
+
+        Returns when nothing is left or `guardian_clean` is over. Idempotent.
+        """
+        if self.alive:
+            self.ordered = True
+            self.machine.advance("stop")
+            try:
+                self._commands.send_now(frames.encode({"frame": "shutdown"}, self._limits.frame_bytes))
+            except BrokenPipe:
+                pass  # it is ending by itself; the exit record follows
+            with trio.move_on_after(self._limits.stop_grace):
+                await self.guard.exited.wait()
+        if not self.guard.exited.is_set():
+            await self.guard.signal(signal.SIGTERM, "tree")
+            with trio.move_on_after(self._limits.stop_kill):
+                await self.guard.exited.wait()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL to everything below the guardian. Returns when nothing is left or `guardian_clean` is over."""
+        if not self.gone.is_set():
+            self.guard.stop()
+        with trio.move_on_after(self._limits.guardian_clean):
+            await self.gone.wait()
+        self._drain()
+
+    def end(self, death: str) -> None:
+        """The worker is lost: `death` says why. Its run, if any, gets no result any more."""
+        if not self.dead.is_set():
+            self.death = death
+            self.last_words()
+            self.machine.advance("died")
+            self.dead.set()
+            self.ready.set()
+        if self.current is not None and self.current.reply is None:
+            self._drain()
+            self.current.arrived.set()
+
+    def last_words(self) -> str:
+        """What faulthandler wrote: the stack of a crash or of the dump rung. Empty when there is nothing."""
+        self._words = (self._words + b"".join(self._trace.drain()))[-4_000:]
+        return self._words.decode("utf-8", "replace").strip()
+
+    # -- what the worker sends ------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        decoder = LineDecoder(self._limits.frame_bytes)
+        while chunk := await self._events.receive():
+            for line in decoder.feed(chunk):
+                try:
+                    if not isinstance(line, bytes):
+                        raise FrameError(f"a frame of {line.size} bytes; the limit is {self._limits.frame_bytes}")
+                    self._frame(frames.decode(line, frames.FROM_WORKER))
+                except FrameError as error:
+                    self.end(f"The worker broke its protocol ({error})")
+                    self.guard.stop()
+                    return
+        # EOF alone is no death: the exit record follows, with the code. But a worker whose link is closed and who lives
+        # on (os.closerange in a cell) can never report again.
+        with trio.move_on_after(self._limits.guardian_ack):
+            await self.guard.exited.wait()
+        if not self.guard.exited.is_set():
+            self.end("The worker's link to the server was closed, by code that closes descriptors it did not open")
+            self.guard.stop()
+
+    def _frame(self, frame: Frame) -> None:
+        kind = frame["frame"]
+        if kind == "result":
+            run = self.current
+            if run is None or frame["id"] != run.id or run.reply is not None:
+                raise FrameError("a result nobody waits for")
+            self._drain()
+            self.current = None
+            self.machine.advance("done")
+            run.take(frame)
+        elif self.ready.is_set():
+            raise FrameError(f"{kind} frame after ready")
+        elif kind == "refused":
+            self._refusal = str(frame["reason"])
+            self.ready.set()
+        elif frame["version"] != frames.VERSION:
+            raise FrameError(f"contract version {frame['version']}")
+        else:
+            self.python_version = str(frame["python_version"])
+            self.machine.advance("ready")
+            self.ready.set()
+
+    async def _watch(self) -> None:
+        """Wait for the child's end, then say how it was."""
+        await self.guard.exited.wait()
+        self.end(self._describe_exit())
+        self._drain()
+
+    def _describe_exit(self) -> str:
+        code = self.guard.exit_code
+        if code is None:
+            if self.guard.error is not None:
+                return f"The interpreter could not be started ({self.guard.error})"
+            return "The guardian was killed, and its worker with it"
+        if code < 0:
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:
+                name = f"signal {-code}"
+            return f"The worker was ended by {name}"
+        return f"The worker exited with code {code}"
+
+    # -- output -----------------------------------------------------------------------------------------------------------
+
+    def _new_background(self) -> dict[str, Capture]:
+        return {
+            "stdout": Capture(self._limits.output_tail, self._limits.output_tail),
+            "stderr": Capture(self._limits.output_tail, self._limits.output_tail),
+        }
+
+    def _captures(self) -> dict[str, Capture]:
+        run = self.current
+        return self._background if run is None else {"stdout": run.stdout, "stderr": run.stderr}
+
+    def _drain(self) -> None:
+        """Take what both pipes hold now. Called at both ends of a run, so that every byte has one owner."""
+        captures = self._captures()
+        for name, stream in self._streams.items():
+            for chunk in stream.drain():
+                captures[name].write(chunk)
+
+    async def _pump(self, name: str) -> None:
+        stream = self._streams[name]
+        while chunk := await stream.receive():
+            self._captures()[name].write(chunk)
+
+    def _hand_over_background(self, run: Run) -> None:
+        """What arrived between runs comes with the next result, marked."""
+        for name, capture in self._background.items():
+            if capture.total:
+                text = capture.render()[0]
+                marked = f"[output since the last run]\n{text.rstrip()}\n[end of it]\n"
+                getattr(run, name).write(marked.encode("utf-8", "replace"))
+        if any(capture.total for capture in self._background.values()):
+            self._background = self._new_background()
+
+    # -- life -------------------------------------------------------------------------------------------------------------
+
+    async def _become_ready(self) -> ReplError | None:
+        """Wait for `ready`; None, or why it will not come."""
+        with trio.move_on_after(self._limits.worker_start):
+            await self.ready.wait()
+        if self.alive:
+            return None
+        if self._refusal is not None:
+            return InterpreterBroken(f"{self.python}: {self._refusal}. The cell did not run.")
+        if self.guard.error is not None:
+            return InterpreterBroken(f"{self.python} could not be started ({self.guard.error}). The cell did not run.")
+        self._drain()
+        words = self._background["stderr"].render(2_000)[0].strip()
+        how = self.death or f"The worker did not become ready in {self._limits.worker_start:g} s"
+        said = f" Its stderr ends with:\n{words}" if words else ""
+        return WorkerStartFailed(
+            f"No worker came up with {self.python}. {how}. The cell did not run; `repl-trio doctor` checks more.{said}"
+        )
+
+    def _close(self) -> None:
+        self._commands.close()
+        for reader in (self._events, self._trace, *self._streams.values()):
+            reader.close()
+
+
+@asynccontextmanager
+async def open_generation(number: int, start: WorkerStart, limits: Limits) -> AsyncIterator[Generation]:
+    """Own a starting worker until nothing is left of it.
+
+    Yields when the worker is ready, or when it will not become ready: `problem` then says why. A value and not an
+    exception, because an exception would leave through two nurseries and arrive as a group. Leaving the context ends
+    the worker in order; when cancelled, at once.
+    """
+    async with open_guard(start.guardian, limits) as guard:
+        generation = Generation(number, start, guard, limits)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(generation._commands.run)
+                nursery.start_soon(generation._listen)
+                nursery.start_soon(generation._watch)
+                for name in generation._streams:
+                    nursery.start_soon(generation._pump, name)
+                generation.problem = await generation._become_ready()
+                yield generation
+                await generation.stop()
+                nursery.cancel_scope.cancel()
+        finally:
+            generation.machine.advance("clean")
+            generation._close()

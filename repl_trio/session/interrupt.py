@@ -1,0 +1,34 @@
+"""Climbing a ladder: the driver of `machines.ladder`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from ..machines.ladder import SIGKILL, Rung
+from .generation import Generation
+from .run import Run
+
+
+async def climb(rungs: Sequence[Rung], run: Run, generation: Generation) -> None:
+    """Stop a run: one rung after the other until its result is there or the worker is gone.
+
+    Every signal is acknowledged by the guardian before the next step, so none can arrive later, at another cell.
+    """
+    started = trio.current_time()
+    for rung in rungs:
+        with trio.move_on_at(started + rung.after):
+            await run.arrived.wait()
+        if run.arrived.is_set():
+            return
+        if rung.signal == SIGKILL:
+            run.machine.advance("kill")
+            await generation.kill()
+        else:
+            await generation.guard.signal(rung.signal, rung.target, since=run.since)
+
+
+async def clear(run: Run, generation: Generation) -> None:
+    """Kill what a stopped run started and did not finish. Afterwards nothing of it writes any more."""
+    await generation.guard.signal(SIGKILL, "run", since=run.since)

@@ -1,0 +1,182 @@
+"""A run: one execution of one cell, from acceptance to its result."""
+
+from __future__ import annotations
+
+import trio
+
+from ..errors import ReplError, SessionClosing
+from ..limits import Limits
+from ..machines import run as table
+from ..values import (
+    CANCELLED,
+    CLEARED,
+    EXCEPTION,
+    PRESERVED,
+    SYSTEM_EXIT,
+    TIMEOUT,
+    UNFINISHED_WORK,
+    WORKER_DIED,
+    Cell,
+    ExecutionResult,
+)
+from ..wire.frames import Frame
+from .capture import Capture
+
+
+class Run:
+    """One run of one session.
+
+    Owners: the session's driver task leads it; the generation writes output and `reply` into it; anybody may `cancel`.
+    `scope` is the run's lifetime: its deadline is the timeout, cancelling it cancels the run. `arrived` is set when the
+    worker's result is there or can no longer come, `answered` when `result` is.
+    """
+
+    def __init__(self, run_id: str, session_id: str, cell: Cell, limits: Limits) -> None:
+        self.id = run_id
+        self.session_id = session_id
+        self.cell = cell
+        self.machine = table.machine()
+        self.scope = trio.CancelScope()
+        self.arrived = trio.Event()
+        self.answered = trio.Event()
+        self.reply: Frame | None = None
+        self.result: ExecutionResult | None = None
+        self.generation = 0
+        self.state_reset = False
+        self.since = 0  # start ticks: what began later below the worker belongs to this run
+        self.accepted = trio.current_time()
+        self.stop_reason: str | None = None  # TIMEOUT or CANCELLED, from the moment the ladder is due
+        self.stop_detail = ""
+        self.lost: str | None = None  # how the namespace before this run was lost, if it was
+        self.stdout = Capture(limits.output_head, limits.output_tail)
+        self.stderr = Capture(limits.output_head, limits.output_tail)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the session is free for the next run."""
+        return self.machine.state == table.FINISHED
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run is on its way out: cancelled or timed out, not yet answered."""
+        return self.stop_reason is not None and not self.finished
+
+    @property
+    def status(self) -> str:
+        """`running`, `cancelling` or `finished`."""
+        return "finished" if self.finished else "cancelling" if self.stopping else "running"
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds since acceptance; fixed once there is a result."""
+        if self.result is not None:
+            return self.result.elapsed_ms
+        return int((trio.current_time() - self.accepted) * 1000)
+
+    def cancel(self, detail: str) -> None:
+        """Ask for the end of this run; `detail` says who asked. Idempotent, returns at once."""
+        if self.stop_reason is None and not self.finished:
+            self.stop_reason = CANCELLED
+            self.stop_detail = detail
+            self.scope.cancel()
+
+    def take(self, reply: Frame) -> None:
+        """The worker's result frame. Output before it has been captured.
+
+        A plain result finishes the run right here, in the step that read the frame: no task switch between the worker's
+        answer and ours. Everything else is left to the driver.
+        """
+        self.reply = reply
+        if self.machine.state == table.RUNNING and reply["keep"] and self.stop_reason is None:
+            self.finish("result", PRESERVED)
+        self.arrived.set()
+
+    def finish(self, event: str, state: str, loss: str = "") -> None:
+        """Move to the end by `event` and answer. `loss` says how the namespace was lost."""
+        self.machine.advance(event)
+        self.result = self._result(state, loss)
+        self.answered.set()
+
+    def fail(self, error: ReplError, state: str) -> None:
+        """End a run that never began, because of `error`."""
+        self.machine.advance("failed")
+        self.result = self._build(success=False, state=state, error=error.message, error_code=error.code)
+        self.answered.set()
+
+    def abandon(self) -> None:
+        """Answer a run whose driver ends early: the server is going away, or has a bug. Never leaves a caller waiting."""
+        self.machine.state = table.FINISHED
+        error = "The server is going away and did not wait for this run; whether it had an effect is not known."
+        self.result = self._build(success=False, state=CLEARED, error=error, error_code=SessionClosing.code)
+        self.arrived.set()
+        self.answered.set()
+
+    # -- the result ------------------------------------------------------------------------------------------------
+
+    def _result(self, state: str, loss: str) -> ExecutionResult:
+        reply = self.reply
+        if reply is None:
+            code = self.stop_reason or WORKER_DIED
+            return self._build(success=False, state=state, error=self._sentence(state, loss), error_code=code)
+        stopped = self.stop_reason is not None and bool(reply["interrupted"] or not reply["success"])
+        error = reply["error"]
+        if stopped:
+            parts = [self._sentence(state, loss), error] if error else [self._sentence(state, loss)]
+            return self._build(success=False, state=state, error="\n".join(map(str, parts)), error_code=self.stop_reason)
+        if not reply["keep"]:
+            return self._build(success=False, state=state, error=str(error or loss), error_code=UNFINISHED_WORK)
+        code = None if reply["success"] else SYSTEM_EXIT if reply["exit_code"] is not None else EXCEPTION
+        return self._build(success=bool(reply["success"]), state=state, error=error, error_code=code)
+
+    def _sentence(self, state: str, loss: str) -> str:
+        """What happened and what is left, for a run that did not end by itself."""
+        if self.stop_reason == TIMEOUT:
+            what = f"The cell timed out: its time limit of {self.cell.timeout:g} s was over"
+        elif self.stop_reason == CANCELLED:
+            what = f"The run was cancelled ({self.stop_detail})"
+        else:
+            what = loss or "The worker ended"
+            return f"{what}. The namespace is lost; the next cell starts in a new one."
+        if state == PRESERVED:
+            return f"{what}. It was interrupted and the namespace is preserved."
+        return f"{what}. {loss or 'The worker had to be killed'}. The namespace is lost; the next cell starts in a new one."
+
+    def _build(
+        self, *, success: bool, state: str, error: object = None, error_code: str | None = None
+    ) -> ExecutionResult:
+        reply = self.reply or {}
+        return ExecutionResult(
+            run_id=self.id,
+            session_id=self.session_id,
+            generation=self.generation,
+            state_reset=self.state_reset,
+            success=success,
+            elapsed_ms=self.elapsed_ms,
+            state=state,
+            return_value=_text(reply.get("return_value")),
+            value=reply.get("value"),
+            has_value=bool(reply.get("has_value")),
+            error=_text(error),
+            error_code=error_code,
+            truncated_return=bool(reply.get("truncated_return")),
+            truncated_error=bool(reply.get("truncated_error")),
+            tasks_cancelled=_whole(reply.get("tasks_cancelled")) or 0,
+            background_tasks=_names(reply.get("background_tasks")),
+            background_threads=_names(reply.get("background_threads")),
+            exit_code=_whole(reply.get("exit_code")),
+            lost=self.lost,
+        )
+
+
+def _text(value: object) -> str | None:
+    return value if type(value) is str else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(str(name)[:200] for name in value[:20]) if type(value) is list else ()
+
+

@@ -1,0 +1,269 @@
+"""A session: a named namespace that outlives its workers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+import trio
+
+from ..errors import Busy, ReplError, RunCancelled, SessionClosing, StateChanged, UnknownRun, WorkerStartFailed
+from ..limits import Limits
+from ..machines import ladder
+from ..machines import run as run_table
+from ..process.start import WorkerStart, start_worker
+from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
+from .generation import Generation, open_generation
+from .interpreter import choose
+from .interrupt import clear, climb
+from .run import Run
+
+
+class Session:
+    """One namespace, its current worker and its runs.
+
+    Owners: `nursery` (of `Sessions`) holds one task per generation and one per run. At most one run is active; a second
+    one is refused at once. `head_start` is a worker that was started before the runtime was there; the first generation
+    adopts it.
+    """
+
+    def __init__(
+        self, session_id: str, name: str, project: str, python: str | None, surroundings: Surroundings
+    ) -> None:
+        self.id = session_id
+        self.name = name
+        self.project = project
+        self.interpreter: Interpreter | None = None  # chosen on first need, then fixed for the session
+        self.python_version: str | None = None  # as the newest worker, or the probe, said
+        self._python = python
+        self.opened = trio.current_time()
+        self.generation: Generation | None = None
+        self.generations = 0  # the number of the newest generation that became ready
+        self.active: Run | None = None
+        self.closing = False
+        self.head_start: WorkerStart | None = None
+        self._surroundings = surroundings
+        self._limits = surroundings.limits
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._lost: str | None = None  # how the last namespace was lost, until a run has said so
+
+    # -- what can be asked ---------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a worker that holds the namespace."""
+        return self.generation is not None and self.generation.alive
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The retained runs, oldest first, the active one included."""
+        return tuple(self._runs.values())
+
+    def run(self, run_id: str | None) -> Run:
+        """A retained run, the latest without an id. Raises `UnknownRun`."""
+        if run_id is None:
+            if not self._runs:
+                raise UnknownRun(f"Session {self.id} has not run anything yet.")
+            return next(reversed(self._runs.values()))
+        found = self._runs.get(run_id)
+        if found is None:
+            raise UnknownRun(
+                f"Session {self.id} has no run {run_id[:80]!r}; it keeps its {self._limits.runs_retained} newest results."
+            )
+        return found
+
+    # -- running -----------------------------------------------------------------------------------------------------------
+
+    async def start(self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None) -> Run:
+        """Accept a cell and return its run, which the session leads from here on.
+
+        Raises `Busy` while another run is active (after `busy_wait` seconds where that one is being stopped),
+        `StateChanged`, or `SessionClosing`; nothing was run then.
+        """
+        await self._free()
+        if self.closing:
+            raise SessionClosing(f"Session {self.id} is closing; the cell was not run.", state=CLEARED)
+        self._check_generation(expected_generation)
+        run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits)
+        self.active = run
+        self._runs[run.id] = run
+        while len(self._runs) > self._limits.runs_retained:
+            self._runs.popitem(last=False)
+        if not reset and self.alive:
+            # A warm worker gets the cell in this very step: no task switch on the way of an ordinary call.
+            try:
+                self._begin(run, self.generation)
+            except ReplError as error:
+                run.fail(error, self._state())
+                return run
+        self._surroundings.nursery.start_soon(self._lead, run, reset)
+        return run
+
+    async def _free(self) -> None:
+        """Wait out a run that is being stopped; refuse beside one that is not."""
+        deadline = trio.current_time() + self._limits.busy_wait
+        while (active := self.active) is not None and not active.finished:
+            if active.stopping:
+                with trio.move_on_at(deadline):
+                    await active.answered.wait()
+                    continue
+            raise Busy(
+                f"Session {self.id} is busy with run {active.id}, for {active.elapsed_ms / 1000:.1f} s now. The new cell "
+                "was not run and is not queued. Wait with python_run, stop it with python_cancel, or use another session.",
+                state=PRESERVED,
+                run_id=active.id,
+            )
+
+    def _check_generation(self, expected: int | None) -> None:
+        if expected is None:
+            return
+        current = self.generations if self.alive or not self.generations else self.generations + 1
+        if expected != current:
+            lost = "" if self.alive or not self.generations else f" The worker of generation {self.generations} is gone."
+            raise StateChanged(
+                f"The code was not run: it expects generation {expected} of session {self.id}, and it would run in "
+                f"generation {current}.{lost} Rebuild what it needs, then call again with expected_generation {current}.",
+                state=PRESERVED if self.alive else CLEARED,
+            )
+
+    async def _lead(self, run: Run, reset: bool) -> None:
+        """The driver: one task that leads a run from acceptance to its answer."""
+        try:
+            with run.scope:
+                if run.machine.state == run_table.ACCEPTED and not await self._prepare(run, reset=reset):
+                    return
+                generation = self.generation
+                if generation is not None and not run.finished:
+                    await generation.deliver()
+                await run.arrived.wait()
+            if not run.finished:
+                await self._end(run)
+        finally:
+            if not run.finished:
+                run.abandon()
+
+    async def _prepare(self, run: Run, *, reset: bool) -> bool:
+        """Find or start the worker and give it the cell; False when the run has ended instead."""
+        if reset and self.generation is not None:
+            await self.generation.stop()
+        if not self.alive:
+            run.machine.advance("launch")
+            try:
+                self.generation = await self._launch()
+            except ReplError as error:
+                run.fail(error, CLEARED)
+                return False
+        try:
+            self._begin(run, self.generation)
+        except ReplError as error:
+            run.fail(error, self._state())
+            return False
+        return True
+
+    def _begin(self, run: Run, generation: Generation | None) -> None:
+        if generation is None or not generation.alive:
+            how = generation.death if generation is not None else "No worker was started"
+            raise WorkerStartFailed(f"{how} before it could take the cell. The cell did not run.")
+        generation.begin(run)
+        run.lost, self._lost = self._lost, None
+        run.machine.advance("ready")
+        run.scope.deadline = trio.current_time() + run.cell.timeout
+
+    async def _end(self, run: Run) -> None:
+        """Lead a run to its answer that did not end by itself: stopped, dead or unfit."""
+        generation = self.generation
+        if run.machine.state in (run_table.ACCEPTED, run_table.STARTING) or generation is None:
+            detail = f" ({run.stop_detail})" if run.stop_detail else ""
+            run.fail(RunCancelled(f"The run was cancelled before it began{detail}. The cell did not run."), self._state())
+            return
+        if not run.arrived.is_set():
+            run.stop_reason = run.stop_reason or TIMEOUT
+            run.machine.advance("stop")
+            rungs = self._surroundings.rungs()
+            await climb(rungs, run, generation)
+        if run.reply is not None and run.reply["keep"] and generation.alive:
+            if run.machine.state == run_table.RUNNING:
+                run.machine.advance("stop")  # the result crossed the cancel: what the run started goes all the same
+            run.machine.advance("result")
+            await clear(run, generation)
+            if generation.alive:
+                run.finish("cleared", PRESERVED)
+                return
+        await self._bury(run, generation)
+
+    async def _bury(self, run: Run, generation: Generation) -> None:
+        """The worker is dead or must die: nothing of it is left when the run is answered."""
+        if run.machine.state != run_table.KILLING:
+            run.machine.advance("unfit" if run.reply is not None and run.machine.accepts("unfit") else "died")
+        await generation.kill()
+        loss = generation.death
+        words = generation.last_words()
+        if words:
+            loss = f"{loss}. It was here:\n{words}\n"
+        run.finish("cleared", CLEARED, loss)
+
+    # -- the worker ----------------------------------------------------------------------------------------------------------
+
+    def choose_interpreter(self) -> Interpreter:
+        """The session's interpreter, chosen now if it was not. Raises `InterpreterBroken`."""
+        if self.interpreter is None:
+            self.interpreter = choose(self._python, self.project, self._surroundings.environment)
+        return self.interpreter
+
+    async def _launch(self) -> Generation:
+        interpreter = self.choose_interpreter()
+        number = self.generations + 1
+        generation: Generation = await self._surroundings.nursery.start(self._own, number, interpreter)
+        if generation.problem is not None:
+            raise generation.problem
+        self.generations = number
+        self.python_version = generation.python_version
+        return generation
+
+    async def _own(self, number: int, interpreter: Interpreter, task_status: trio.TaskStatus[Generation]) -> None:
+        """The owner task of one generation: holds it open until its worker is dead."""
+        start, self.head_start = self.head_start, None
+        if start is None:
+            start = start_worker(interpreter.path, self.project, self._surroundings.environment, self._limits)
+        async with open_generation(number, start, self._limits) as generation:
+            task_status.started(generation)
+            if generation.problem is None:
+                await generation.dead.wait()
+                if not generation.ordered:
+                    self._lost = generation.death
+
+    def _state(self) -> str:
+        return PRESERVED if self.alive else CLEARED
+
+    # -- the end ---------------------------------------------------------------------------------------------------------------
+
+    async def close(self, detail: str) -> None:
+        """Stop the active run and the worker; returns when nothing of the session is left."""
+        self.closing = True
+        if self.active is not None and not self.active.finished:
+            self.active.cancel(detail)
+            await self.active.answered.wait()
+        if self.generation is not None:
+            await self.generation.stop()
+        if self.head_start is not None:
+            start, self.head_start = self.head_start, None
+            start.abandon()
+
+
+class Surroundings:
+    """What all sessions of a server share: the nursery that owns their tasks, the numbers, the environment."""
+
+    def __init__(
+        self, nursery: trio.Nursery, limits: Limits, environment: Mapping[str, str], next_run_id: Callable[[], str]
+    ) -> None:
+        self.nursery = nursery
+        self.limits = limits
+        self.environment = environment
+        self.next_run_id = next_run_id
+        self.shutting_down = False
+
+    def rungs(self) -> tuple[ladder.Rung, ...]:
+        """The ladder in force: the short one once the server is ending."""
+        return ladder.shutdown(self.limits) if self.shutting_down else ladder.interruption(self.limits)
+
+

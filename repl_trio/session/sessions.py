@@ -1,0 +1,133 @@
+"""All sessions of one server: the default one and those a client opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from ..errors import InterpreterBroken, LimitReached, ProjectNotFound, ReplError, SessionClosing, UnknownSession
+from ..process.start import WorkerStart, start_worker
+from ..settings import Settings
+from .generation import open_generation
+from .session import Session, Surroundings
+
+
+class Sessions:
+    """The open sessions, by id. Ids carry a random token of this server, so that an id of an earlier server names
+    nothing here instead of another namespace."""
+
+    def __init__(self, nursery: trio.Nursery, settings: Settings) -> None:
+        self._settings = settings
+        self._limits = settings.limits
+        self._token = os.urandom(3).hex()
+        self._runs = 0
+        self._opened = 0
+        self._surroundings = Surroundings(nursery, settings.limits, settings.environment, self._next_run_id)
+        self._sessions: dict[str, Session] = {}
+        self.default = self._add("default", settings.project, settings.python)
+
+    @property
+    def all(self) -> tuple[Session, ...]:
+        """The open sessions, oldest first."""
+        return tuple(self._sessions.values())
+
+    def get(self, session_id: str | None) -> Session:
+        """An open session, the default one without an id. Raises `UnknownSession`."""
+        if session_id is None:
+            return self.default
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise UnknownSession(
+                f"There is no open session {session_id[:80]!r}. python_session_list names the open ones; ids do not "
+                "survive a restart of the server."
+            )
+        return session
+
+    async def open(self, name: str | None, project: str | None, python: str | None) -> Session:
+        """Open a session, its interpreter probed by starting a worker with it and ending that again.
+
+        Raises `LimitReached`, `ProjectNotFound` or `InterpreterBroken`; no session was opened then.
+        """
+        if self._surroundings.shutting_down:
+            raise SessionClosing("The server is going away; no session was opened.")
+        if len(self._sessions) >= self._limits.sessions:
+            raise LimitReached(
+                f"{len(self._sessions)} sessions are open and the limit `sessions` is {self._limits.sessions}. Close one "
+                "with python_session_close."
+            )
+        session = self._add(name, self._directory(project), python)
+        try:
+            await self._probe(session)
+        except BaseException:  # only to undo
+            self._sessions.pop(session.id, None)
+            raise
+        return session
+
+    async def close(self, session: Session) -> None:
+        """Stop a session's run and worker and forget it. The default session is followed by a new, empty one."""
+        self._sessions.pop(session.id, None)
+        if session is self.default:
+            self.default = self._add("default", self._settings.project, self._settings.python)
+        await session.close("its session was closed")
+
+    async def shutdown(self) -> None:
+        """Cancel all runs and stop all workers, in parallel, on the short ladder."""
+        self._surroundings.shutting_down = True
+        async with trio.open_nursery() as nursery:
+            for session in self.all:
+                nursery.start_soon(session.close, "the server is shutting down")
+
+    def adopt(self, start: WorkerStart) -> None:
+        """Give the default session a worker that was started ahead of the runtime."""
+        self.default.head_start = start
+
+    def _add(self, name: str | None, project: str, python: str | None) -> Session:
+        self._opened += 1
+        session_id = f"s{self._opened}-{self._token}"
+        session = Session(session_id, name or session_id, project, python, self._surroundings)
+        self._sessions[session_id] = session
+        return session
+
+    def _directory(self, project: str | None) -> str:
+        if project is None:
+            return self._settings.project
+        path = os.path.realpath(os.path.join(self._settings.project, os.path.expanduser(project)))
+        if not os.path.isdir(path) or not os.access(path, os.R_OK | os.X_OK):
+            raise ProjectNotFound(f"{project[:500]} is no directory that can be entered. No session was opened.")
+        return path
+
+    async def _probe(self, session: Session) -> None:
+        interpreter = session.choose_interpreter()
+        start = start_worker(interpreter.path, session.project, self._surroundings.environment, self._limits)
+        problem: ReplError | None = None
+        version = None
+        with trio.move_on_after(self._limits.probe_bound) as scope:
+            async with open_generation(0, start, self._limits) as probe:
+                problem, version = probe.problem, probe.python_version
+        if problem is not None or scope.cancelled_caught:
+            why = problem.message if problem is not None else f"no answer in {self._limits.probe_bound:g} s"
+            raise InterpreterBroken(f"{interpreter.path} cannot be a worker: {why} No session was opened.")
+        session.python_version = version
+
+    def _next_run_id(self) -> str:
+        self._runs += 1
+        return f"r{self._runs}-{self._token}"
+
+
+@asynccontextmanager
+async def open_sessions(settings: Settings) -> AsyncIterator[Sessions]:
+    """Own all sessions: inside the context they live, after it no worker is left.
+
+    Leaving shuts them down within `shutdown_bound`; what is not gone by then is killed with its guardians' lifelines.
+    """
+    async with trio.open_nursery() as nursery:
+        sessions = Sessions(nursery, settings)
+        try:
+            yield sessions
+        finally:
+            with trio.move_on_after(settings.limits.shutdown_bound, shield=True):
+                await sessions.shutdown()
+            nursery.cancel_scope.cancel()

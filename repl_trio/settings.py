@@ -1,0 +1,140 @@
+"""argv and environment -> one frozen `Settings`. Nobody else reads `os.environ`.
+
+`argparse` costs 9 ms, nearly half of what an opening exchange may take, so it is imported only when there is something
+to parse: a bare `repl-trio` or `repl-trio serve` is understood without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import __version__
+from .limits import Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+COMMANDS = ("serve", "console", "exec", "doctor")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class Settings:
+    """What one process of the product was asked to do. Not changed after `parse`.
+
+    `project` is the canonical launch directory (or `--project-root`); `python` the interpreter given with `--python`;
+    `environment` the user's, handed to workers as it is; `arguments` what follows `exec`.
+    """
+
+    __slots__ = ("arguments", "command", "environment", "limits", "log_file", "log_level", "project", "python")
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.arguments: tuple[str, ...] = ()
+        self.environment: dict[str, str] = dict(os.environ)
+        self.limits = Limits()
+        self.log_file: str | None = None
+        self.log_level = "warning"
+        self.project = os.path.realpath(os.getcwd())
+        self.python: str | None = None
+
+
+def parse(argv: Sequence[str], *, terminal: bool) -> Settings:
+    """The settings of a command line (without the program's name).
+
+    `terminal` tells whether stdin is one, which decides between `console` and `serve` when no command is given. A wrong
+    command line ends the process with status 2 and one sentence on stderr, as `argparse` does.
+    """
+    default = "console" if terminal else "serve"
+    if not argv:
+        return Settings(default)
+    if list(argv) == ["serve"]:
+        return Settings("serve")
+    return _parse(argv, default)
+
+
+def _parse(argv: Sequence[str], default: str) -> Settings:
+    parser = _parser()
+    # What follows `exec FILE` belongs to the file: argparse must not look at it.
+    split = _exec_split(argv)
+    known, unknown = parser.parse_known_args(argv[:split])
+    if unknown:
+        _refuse_unknown(parser, unknown[0])
+    settings = Settings(known.command or default)
+    if settings.command == "exec":
+        settings.arguments = tuple(argv[split:])
+        if not settings.arguments:
+            parser.error("exec takes a file: repl-trio exec FILE [ARG ...]")
+    if known.project_root is not None:
+        settings.project = os.path.realpath(known.project_root)
+        if not os.path.isdir(settings.project):
+            parser.error(f"--project-root: {known.project_root} is no directory")
+    settings.python = known.python
+    settings.log_file = known.log_file
+    settings.log_level = known.log_level
+    try:
+        settings.limits = Limits.overridden(dict(_pair(text) for text in known.limit))
+    except ValueError as error:
+        parser.error(f"--limit: {error}")
+    return settings
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _exec_split(argv: Sequence[str]) -> int:
+    """Where the arguments of `exec` begin: behind the first `exec` that is no option's value."""
+    index = 0
+    while index < len(argv):
+        if argv[index] == "exec":
+            return index + 1
+        # Every long option without `=` takes one value, but for these two.
+        takes_value = argv[index].startswith("--") and "=" not in argv[index] and argv[index] not in _FLAGS
+        index += 2 if takes_value else 1
+    return len(argv)
+
+
+_FLAGS = ("--help", "--version")
+
+
+def _parser() -> argparse.ArgumentParser:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="repl-trio",
+        description="A persistent Python REPL for coding agents, served over stdio MCP. "
+        "Runs code with your own rights: crash isolation, no sandbox.",
+        epilog="Without a command: console on a terminal, serve otherwise.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, help="what to do; exec FILE [ARG ...] runs a file")
+    parser.add_argument("--python", metavar="PATH", help="the workers' interpreter (3.10 or newer)")
+    parser.add_argument("--project-root", metavar="PATH", help="project directory (default: the launch directory)")
+    parser.add_argument(
+        "--limit", metavar="NAME=VALUE", action="append", default=[], help="override one number of limits.py"
+    )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help="default: warning")
+    parser.add_argument("--log-file", metavar="PATH", help="log there instead of stderr")
+    parser.add_argument("--version", action="version", version=f"repl-trio {__version__}")
+    return parser
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
+    import difflib
+
+    options = [option for action in parser._actions for option in action.option_strings]
+    near = difflib.get_close_matches(unknown.partition("=")[0], options, 1, 0.5)
+    hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(options))}"
+    parser.error(f"unknown option {unknown}{hint}")
+
+
+def stdin_is_terminal() -> bool:
+    """Whether a person sits at the other end of stdin; a closed stdin is no terminal."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()

@@ -1,0 +1,63 @@
+"""Frozen values that pass between the layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PRESERVED = "preserved"
+CLEARED = "cleared"
+
+#: Stable codes of a run that did not succeed, beside those of `errors`.
+EXCEPTION = "EXCEPTION"
+SYSTEM_EXIT = "SYSTEM_EXIT"
+TIMEOUT = "TIMEOUT"
+CANCELLED = "CANCELLED"
+WORKER_DIED = "WORKER_DIED"
+UNFINISHED_WORK = "UNFINISHED_WORK"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What to run: source, or a file in its place with its `argv`. `timeout` in seconds."""
+
+    code: str | None
+    timeout: float
+    path: str | None = None
+    argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python that can be a worker. `source` says which rule chose it (contract 4)."""
+
+    path: str
+    source: str
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """How a run ended. `state` describes the namespace afterwards, `state_reset` says that it was new before.
+
+    Its output is not here but in the run's captures, where it can be read in pieces.
+    """
+
+    run_id: str
+    session_id: str
+    generation: int
+    state_reset: bool
+    success: bool
+    elapsed_ms: int
+    state: str
+    return_value: str | None = None
+    value: object = None
+    has_value: bool = False
+    error: str | None = None
+    error_code: str | None = None
+    truncated_return: bool = False
+    truncated_error: bool = False
+    tasks_cancelled: int = 0
+    background_tasks: tuple[str, ...] = ()
+    background_threads: tuple[str, ...] = ()
+    exit_code: int | None = None
+    lost: str | None = None  # how the namespace before this run was lost, when nobody asked for that

@@ -1,0 +1,106 @@
+"""The frames between server and worker: strict, versioned, one JSON object a line (`docs/wire.md`, contract v1).
+
+Both ends use this module: the server to encode `execute` and `shutdown` and to decode what the worker says, the worker
+the other way round. A frame is a plain dict with the key `frame` naming its kind; every other key is listed in the
+tables below with its type. A missing key, an unknown key or a wrong type is a `FrameError`: the link is then broken and
+the worker is ended, because two programs that disagree about their protocol cannot agree about the state.
+"""
+
+from __future__ import annotations
+
+from . import jsontext
+
+VERSION = 1
+
+Frame = dict[str, object]
+
+
+class FrameError(ValueError):
+    """A frame that breaks the contract. Says which kind and key, never the content."""
+
+
+_NONE = type(None)
+_TEXT = (str,)
+_TEXT_OR_NONE = (str, _NONE)
+_WHOLE = (int,)
+_FLAG = (bool,)
+_SECONDS = (float, int)
+_ANY = (object,)
+
+#: Server -> worker: frame kind -> key -> accepted types.
+TO_WORKER = {
+    "execute": {
+        "id": _TEXT,  # the run
+        "code": _TEXT_OR_NONE,  # the cell's source; None when `path` names a file
+        "path": _TEXT_OR_NONE,  # a file to run as `__main__` instead of `code`
+        "argv": (list, _NONE),  # sys.argv[1:] while it runs
+    },
+    "shutdown": {},
+}
+
+#: Worker -> server.
+FROM_WORKER = {
+    "ready": {
+        "version": _WHOLE,  # of this contract
+        "pid": _WHOLE,
+        "python_version": _TEXT,
+        "executable": _TEXT,
+        "prefix": _TEXT,
+    },
+    "refused": {
+        "reason": _TEXT,  # why this interpreter cannot be a worker
+    },
+    "result": {
+        "id": _TEXT,
+        "success": _FLAG,
+        "return_value": _TEXT_OR_NONE,
+        "value": _ANY,  # the exact JSON equal of the trailing value, meaningful when has_value
+        "has_value": _FLAG,
+        "error": _TEXT_OR_NONE,
+        "error_type": _TEXT_OR_NONE,  # qualified name of the exception's class
+        "interrupted": _FLAG,  # an interrupt landed in user code during this run
+        "keep": _FLAG,  # False: the worker cannot be trusted with another cell and must be cleared
+        "exit_code": (int, _NONE),  # of SystemExit
+        "truncated_return": _FLAG,
+        "truncated_error": _FLAG,
+        "tasks_cancelled": _WHOLE,
+        "background_tasks": (list,),
+        "background_threads": (list,),
+    },
+}
+
+
+def encode(frame: Frame, limit: int) -> bytes:
+    """One line of bytes. Raises `FrameError` when it would exceed `limit` bytes or is no JSON."""
+    try:
+        line = jsontext.dumps(frame).encode("ascii")
+    except (TypeError, ValueError) as error:
+        raise FrameError(f"{frame.get('frame')} frame: {error}") from None
+    if len(line) >= limit:
+        raise FrameError(f"{frame.get('frame')} frame of {len(line)} bytes; the limit is {limit}")
+    return line + b"\n"
+
+
+def decode(line: bytes, kinds: dict[str, dict[str, tuple[type, ...]]]) -> Frame:
+    """The frame in one line (without its newline), checked against `kinds` (`TO_WORKER` or `FROM_WORKER`)."""
+    try:
+        frame = jsontext.loads(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise FrameError("not UTF-8") from None
+    except jsontext.NotJSON as error:
+        raise FrameError(str(error)) from None
+    if type(frame) is not dict:
+        raise FrameError("a frame is an object")
+    kind = frame.get("frame")
+    keys = kinds.get(kind) if type(kind) is str else None
+    if keys is None:
+        raise FrameError("unknown frame kind")
+    if len(frame) != len(keys) + 1:
+        strange = sorted(set(frame) ^ {*keys, "frame"})
+        raise FrameError(f"{kind} frame: missing or unknown keys {', '.join(strange)[:200]}")
+    for key, types in keys.items():
+        if key not in frame:
+            raise FrameError(f"{kind} frame: no {key}")
+        if types is not _ANY and type(frame[key]) not in types:
+            raise FrameError(f"{kind} frame: {key} has a wrong type")
+    return frame
