@@ -19,7 +19,7 @@ class ReplError(Exception):
         self.run_id = run_id
 
 
-# -- the request's fault ---------------------------------------------------------------------------------------------
+# -- the request's fault ---------------------------------------------------------------------------------------
 
 
 class RequestError(ReplError):
@@ -86,7 +86,7 @@ class RunCancelled(RequestError):
     code = "CANCELLED"
 
 
-# -- worker and guardian ---------------------------------------------------------------------------------------------
+# -- worker and guardian ---------------------------------------------------------------------------------------
 
 
 class WorkerStartFailed(ReplError):

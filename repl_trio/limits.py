@@ -13,9 +13,9 @@ from __future__ import annotations
 class Limits:
     """The numbers in force. Immutable; `Limits.overridden` makes another set."""
 
-    # -- client wire ---------------------------------------------------------------------------------------------
+    # -- client wire -------------------------------------------------------------------------------------------
     request_bytes: int = 1_048_576
-    """bytes. One request line; a longer one is skipped without being held. Room for `code_bytes` with every byte escaped."""
+    """bytes. One request line; a longer one is skipped without being held. Room for `code_bytes` and its escapes."""
     code_bytes: int = 262_144
     """bytes of UTF-8. One cell; agents send whole modules, nobody types more."""
     result_bytes: int = 40_000
@@ -35,7 +35,7 @@ class Limits:
     unread_bytes: int = 8_388_608
     """bytes. Answers waiting for a client that does not read; beyond it the connection counts as broken."""
 
-    # -- runs ----------------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------------------
     timeout_default: float = 120.0
     """seconds. A cell without a `timeout` of its own."""
     timeout_min: float = 0.01
@@ -53,7 +53,7 @@ class Limits:
     session_name_bytes: int = 200
     """bytes of UTF-8. A session's name is a label."""
 
-    # -- output --------------------------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------------------
     output_head: int = 40_000
     """bytes. First bytes kept of each stream of a run."""
     output_tail: int = 10_000
@@ -63,7 +63,7 @@ class Limits:
     preview_bytes: int = 20_000
     """bytes of UTF-8. Preview of the trailing value."""
 
-    # -- worker --------------------------------------------------------------------------------------------------
+    # -- worker ------------------------------------------------------------------------------------------------
     frame_bytes: int = 1_048_576
     """bytes. One frame between server and worker, counted before parsing."""
     frames_queued: int = 4
@@ -87,7 +87,7 @@ class Limits:
     sh_bytes: int = 1_048_576
     """bytes. What `sh` keeps of each stream of its command."""
 
-    # -- the interruption ladder (contract 4.1) --------------------------------------------------------------------
+    # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
     ladder_children: float = 0.3
     """seconds after the first SIGINT. SIGINT to the processes this run started: frees `os.system` and shells."""
     ladder_again: float = 1.0
@@ -99,7 +99,7 @@ class Limits:
     ladder_kill: float = 2.25
     """seconds. SIGKILL; the namespace is gone."""
 
-    # -- stop and shutdown -----------------------------------------------------------------------------------------
+    # -- stop and shutdown -------------------------------------------------------------------------------------
     stop_grace: float = 1.0
     """seconds. After a `shutdown` frame, for atexit handlers and `finally`."""
     stop_kill: float = 0.25

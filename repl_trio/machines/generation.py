@@ -5,8 +5,8 @@ launching --ready--> idle --execute--> busy --done--> idle
     |                  |                 |
     `--died, stop------+-----------------+--> stopping --clean--> gone
 ```
-`died` is the guardian's exit record or the end of the link; `stop` is a reset, a close, a shutdown or a kill. `clean` is the
-guardian's last record: nothing that the worker started is left.
+`died` is the guardian's exit record or the end of the link; `stop` is a reset, a close, a shutdown or a kill. `clean`
+is the guardian's last record: nothing that the worker started is left.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -25,8 +25,8 @@ from .reap import reap
 class Guard:
     """A guardian and the child it owns.
 
-    `child_pid` is None until `started`. `exited` is set by the child's exit record, `gone` when the guardian has reported
-    that nothing is left (`clean`) or has itself ended (`clean` stays None: it was killed).
+    `child_pid` is None until `started`. `exited` is set by the child's exit record, `gone` when the guardian has
+    reported that nothing is left (`clean`) or has itself ended (`clean` stays None: it was killed).
     """
 
     def __init__(self, launch: Launch, limits: Limits) -> None:
@@ -99,10 +99,8 @@ class Guard:
             self._shut()
 
     def _shut(self) -> None:
-        try:
+        with suppress(OSError):  # already disconnected
             self._socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # already disconnected
 
     async def _listen(self) -> None:
         """Read records until the guardian's end, then reap it and release everybody who waits."""

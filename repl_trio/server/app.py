@@ -20,37 +20,24 @@ from ..errors import ReplError
 from ..limits import Limits
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
-from ..process.stdio import Claim
 from ..session.sessions import Sessions, open_sessions
 from ..settings import Settings
 from ..wire import jsonrpc
-from ..wire.framing import LineDecoder, Oversized
-from ..wire.mcp import Answer, Call, Cancel, Connection
+from ..wire.framing import Oversized
+from ..wire.mcp import Answer, Call, Cancel
 from .arguments import BadArguments, check
 from .dispatch import Dispatch
-from .opening import Handover
+from .opening import Handover, Link
 from .tools import tools
 
 _log = logging.getLogger("repl_trio.server")
 
 
-class Link:
-    """The client's connection as the opening exchange left it."""
-
-    __slots__ = ("connection", "decoder", "handover", "pipes")
-
-    def __init__(self, pipes: Claim, connection: Connection, decoder: LineDecoder, handover: Handover) -> None:
-        self.pipes = pipes
-        self.connection = connection
-        self.decoder = decoder
-        self.handover = handover
-
-
 class Server:
     """One client's requests, each a task with a cancel scope of its own.
 
-    `leaving` is set by whatever ends the server (EOF, a signal, a broken pipe); `drain` tells how long requests that are
-    already here may still take.
+    `leaving` is set by whatever ends the server (EOF, a signal, a broken pipe); `drain` tells how long requests that
+    are already here may still take.
     """
 
     def __init__(self, link: Link, writer: PipeWriter, sessions: Sessions, settings: Settings) -> None:
@@ -144,10 +131,11 @@ class Server:
             return jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason)
         except ReplError as error:
             return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, error.message)
-        except Exception:
-            # The request boundary: a bug of ours must not take the other requests' session down with it.
+        except Exception:  # noqa: BLE001 - the request boundary: a bug of ours must not take the other requests down
             _log.exception("bug in %s", call.tool)
-            what = f"a bug in repl-trio stopped this {call.tool} call; what it changed is not known, python_health tells"
+            what = (
+                f"a bug in repl-trio stopped this {call.tool} call; what it changed is not known, python_health tells"
+            )
             return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, what)
 
     def _send(self, line: bytes) -> None:

@@ -47,8 +47,8 @@ def started(run: Run, generation: int) -> Reply:
     """The reply of `python_start`, and of `execute_python` when its `wait` is over."""
     structured = _identity(run, generation) | {"poll_tool": "python_run", "cancel_tool": "python_cancel"}
     text = (
-        f"Run {run.id} is {run.status} in session {run.session_id}. Read it with python_run(run_id={run.id!r}, wait=...), "
-        f"stop it with python_cancel(run_id={run.id!r})."
+        f"Run {run.id} is {run.status} in session {run.session_id}. Read it with python_run(run_id={run.id!r}, "
+        f"wait=...), stop it with python_cancel(run_id={run.id!r})."
     )
     return Reply(text, structured)
 
@@ -79,7 +79,7 @@ def check_cursor(after: str) -> bool:
     return _offsets(after) is not None
 
 
-# -- fitting -----------------------------------------------------------------------------------------------------------------
+# -- fitting ---------------------------------------------------------------------------------------------------
 
 
 class _Fitted:
@@ -125,7 +125,8 @@ def _fit(run: Run, result: ExecutionResult, limits: Limits) -> _Fitted:
     fitted.cut = (stdout_gap is not None, stderr_gap is not None)
     if stdout_gap is not None or stderr_gap is not None:
         fitted.more = _cursor(
-            run.stdout.total if stdout_gap is None else stdout_gap, run.stderr.total if stderr_gap is None else stderr_gap
+            run.stdout.total if stdout_gap is None else stdout_gap,
+            run.stderr.total if stderr_gap is None else stderr_gap,
         )
     return fitted
 
@@ -157,12 +158,14 @@ def _shorten(text: str, room: int) -> tuple[str, bool]:
         if kept <= 0:
             return "", True
         first = kept // 3
-        shorter = f"{text[:first]}\n[... {len(text) - kept} characters not shown ...]\n{text[len(text) - (kept - first) :]}"
+        shorter = (
+            f"{text[:first]}\n[... {len(text) - kept} characters not shown ...]\n{text[len(text) - (kept - first) :]}"
+        )
         if _cost(shorter) <= room:
             return shorter, True
 
 
-# -- pages -------------------------------------------------------------------------------------------------------------------
+# -- pages -----------------------------------------------------------------------------------------------------
 
 
 def _cursor(stdout: int, stderr: int) -> str:
@@ -195,7 +198,7 @@ def _read(capture: Capture, after: int, room: int, *, ended: bool) -> tuple[str,
         asked = min(asked * room // cost, asked - 64)
 
 
-# -- the two forms -----------------------------------------------------------------------------------------------------------
+# -- the two forms ---------------------------------------------------------------------------------------------
 
 
 def _identity(run: Run, generation: int) -> Params:

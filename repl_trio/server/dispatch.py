@@ -62,7 +62,7 @@ class Dispatch:
                 error, session_id if isinstance(session_id, str) else None, run_shaped=call.tool in _RUN_TOOLS
             )
 
-    # -- runs --------------------------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------------------
 
     async def _execute(self, call: Call) -> Reply:
         session, run = await self._begin(call)
@@ -135,7 +135,7 @@ class Dispatch:
         return session, session.run(run_id if isinstance(run_id, str) else None)
 
     async def _wait_for(self, run: Run, wait: float | None, call: Call) -> None:
-        """Wait until `run` is answered, at most `wait` seconds (None: without end), telling progress if it is wanted."""
+        """Wait until `run` is answered, at most `wait` seconds (None: without end). Tells progress if it is wanted."""
         if call.progress_token is not None and not run.answered.is_set() and wait != 0:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._tell_progress, run, call)
@@ -152,7 +152,7 @@ class Dispatch:
             self._send(self._connection.encode_progress(call, round(elapsed, 3), message))
             await trio.sleep(self._limits.progress_interval)
 
-    # -- sessions ------------------------------------------------------------------------------------------------------------
+    # -- sessions ----------------------------------------------------------------------------------------------
 
     def _session(self, call: Call) -> Session:
         session_id = call.arguments.get("session_id")
@@ -193,7 +193,7 @@ class Dispatch:
             await self._sessions.close(session)
         return Reply(f"Session {session.id} is closed.", {"closed": True, "session_id": session.id})
 
-    # -- health --------------------------------------------------------------------------------------------------------------
+    # -- health ------------------------------------------------------------------------------------------------
 
     async def _health(self, call: Call) -> Reply:
         sessions = [self._describe(session) for session in self._sessions.all]
@@ -291,5 +291,3 @@ def _session_line(described: Params) -> str:
         f"{described['session_id']}{mark} {described['name']}: generation {described['generation']}, worker "
         f"{described['worker']}{active}, {python}, {described['project']}"
     )
-
-

@@ -32,6 +32,18 @@ class Handover:
         self.lines = lines
 
 
+class Link:
+    """The client's connection as the opening exchange leaves it to the runtime."""
+
+    __slots__ = ("connection", "decoder", "handover", "pipes")
+
+    def __init__(self, pipes: Claim, connection: Connection, decoder: LineDecoder, handover: Handover) -> None:
+        self.pipes = pipes
+        self.connection = connection
+        self.decoder = decoder
+        self.handover = handover
+
+
 def exchange(claim: Claim, connection: Connection, decoder: LineDecoder, limits: Limits) -> Handover | None:
     """Answer the opening exchange. None when the client is already gone: everything it asked has been answered."""
     poll = select.poll()

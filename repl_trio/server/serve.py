@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from ..process.stdio import claim
 from ..wire.framing import LineDecoder
 from ..wire.mcp import Connection
 from .arguments import BadArguments, check
-from .opening import exchange
+from .opening import Link, exchange
 from .tools import implementation
 
 TYPE_CHECKING = False
@@ -32,8 +31,7 @@ def serve(settings: Settings) -> int:
         return 0
     # The worker boots on the other core while this one imports trio.
     start = _head_start(settings, handover.call, server.tools) if handover.call is not None else None
-    app = _import_runtime()
-    status: int = app.run(settings, app.Link(pipes, connection, decoder, handover), start)
+    status = _run_runtime(settings, Link(pipes, connection, decoder, handover), start)
     pipes.release()
     return status
 
@@ -41,7 +39,7 @@ def serve(settings: Settings) -> int:
 def _exit_on_signals() -> None:
     """Until the runtime receives signals: nothing is held that would need an orderly end (a worker that was started
     ahead goes with its lifeline). Also undoes a SIGINT that a shell's `&` left ignored."""
-    import _signal
+    import _signal  # type: ignore[import-not-found,unused-ignore]  # no stub; `signal` costs 5 ms for its enums
 
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, lambda _number, _frame: os._exit(0))
@@ -67,18 +65,14 @@ def _head_start(settings: Settings, call: Call, tools: list[dict[str, object]]) 
         return None  # the runtime meets the same fault and reports it
 
 
-def _import_runtime() -> object:
-    """Import trio and what stands on it. The collector is off meanwhile (it would scan half-built modules over and over),
-    and what was imported is then left out of later collections."""
+def _run_runtime(settings: Settings, link: Link, start: WorkerStart | None) -> int:
+    """Import trio and what stands on it, and run. The collector is off meanwhile: it would scan half-built modules over
+    and over. What was imported is then left out of later collections."""
     import gc
 
     gc.disable()
-    from . import app
+    from .app import run
 
     gc.enable()
     gc.freeze()
-    return app
-
-
-if sys.platform == "win32":
-    raise SystemExit("repl-trio runs on Linux and macOS")
+    return run(settings, link, start)

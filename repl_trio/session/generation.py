@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -43,6 +43,9 @@ class Generation:
         self.ordered = False  # the end was asked for: a reset, a close, a shutdown
         self.python = start.python
         self._refusal: str | None = None
+        self._inspections = 0
+        self._inspected = trio.Event()
+        self._namespaces: dict[str, Frame] = {}
         self._limits = limits
         self._commands = PipeWriter(start.commands, frames=limits.frames_queued)
         self._events = PipeReader(start.events)
@@ -50,7 +53,7 @@ class Generation:
         self._streams = {"stdout": PipeReader(start.stdout), "stderr": PipeReader(start.stderr)}
         self._background = self._new_background()
 
-    # -- running cells -----------------------------------------------------------------------------------------------
+    # -- running cells -----------------------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
@@ -63,7 +66,7 @@ class Generation:
         return self.guard.gone
 
     def begin(self, run: Run) -> None:
-        """Send a run's cell to the idle worker. Raises `LimitReached`, with nothing sent, for a cell over the frame limit."""
+        """Send a run's cell to the idle worker. Raises `LimitReached`, with nothing sent, for one over the frame limit."""
         cell = run.cell
         argv = list(cell.argv) if cell.path is not None else None
         try:
@@ -95,6 +98,29 @@ class Generation:
             self.end(f"The worker did not read its cell for {self._limits.write_stall:g} s")
             self.guard.stop()
 
+    async def names(self) -> tuple[list[tuple[str, str]], int]:
+        """Names and types in the namespace, and how many there are, read without running user code.
+
+        Empty when the worker does not answer within `guardian_ack`: C code may hold its GIL.
+        """
+        self._inspections += 1
+        number = str(self._inspections)
+        with trio.move_on_after(self._limits.guardian_ack):
+            try:
+                await self._commands.send(frames.encode({"frame": "inspect", "id": number}, self._limits.frame_bytes))
+            except BrokenPipe:
+                return [], 0
+            while number not in self._namespaces and self.alive:
+                self._inspected = trio.Event()
+                await self._inspected.wait()
+        frame = self._namespaces.pop(number, None)
+        if frame is None:
+            return [], 0
+        names, total = frame["names"], frame["total"]
+        assert isinstance(names, list)
+        assert isinstance(total, int)
+        return [(str(name), str(kind)) for name, kind in names], total
+
     async def stop(self) -> None:
         """End the worker in order: `shutdown` frame, `stop_grace` for atexit handlers, SIGTERM, SIGKILL.
 
@@ -103,10 +129,8 @@ class Generation:
         if self.alive:
             self.ordered = True
             self.machine.advance("stop")
-            try:
+            with suppress(BrokenPipe):  # it is ending by itself; the exit record follows
                 self._commands.send_now(frames.encode({"frame": "shutdown"}, self._limits.frame_bytes))
-            except BrokenPipe:
-                pass  # it is ending by itself; the exit record follows
             with trio.move_on_after(self._limits.stop_grace):
                 await self.guard.exited.wait()
         if not self.guard.exited.is_set():
@@ -140,7 +164,7 @@ class Generation:
         self._words = (self._words + b"".join(self._trace.drain()))[-4_000:]
         return self._words.decode("utf-8", "replace").strip()
 
-    # -- what the worker sends ------------------------------------------------------------------------------------------
+    # -- what the worker sends ---------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         decoder = LineDecoder(self._limits.frame_bytes)
@@ -172,6 +196,9 @@ class Generation:
             self.current = None
             self.machine.advance("done")
             run.take(frame)
+        elif kind == "namespace":
+            self._namespaces[str(frame["id"])] = frame
+            self._inspected.set()
         elif self.ready.is_set():
             raise FrameError(f"{kind} frame after ready")
         elif kind == "refused":
@@ -204,7 +231,7 @@ class Generation:
             return f"The worker was ended by {name}"
         return f"The worker exited with code {code}"
 
-    # -- output -----------------------------------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------------------
 
     def _new_background(self) -> dict[str, Capture]:
         return {
@@ -212,21 +239,24 @@ class Generation:
             "stderr": Capture(self._limits.output_tail, self._limits.output_tail),
         }
 
-    def _captures(self) -> dict[str, Capture]:
-        run = self.current
-        return self._background if run is None else {"stdout": run.stdout, "stderr": run.stderr}
+    def _keep(self, name: str, chunk: bytes) -> None:
+        if self.current is not None:
+            self.current.write(name, chunk)
+        else:
+            self._background[name].write(chunk)
 
     def _drain(self) -> None:
         """Take what both pipes hold now. Called at both ends of a run, so that every byte has one owner."""
-        captures = self._captures()
         for name, stream in self._streams.items():
             for chunk in stream.drain():
-                captures[name].write(chunk)
+                self._keep(name, chunk)
 
     async def _pump(self, name: str) -> None:
         stream = self._streams[name]
         while chunk := await stream.receive():
-            self._captures()[name].write(chunk)
+            self._keep(name, chunk)
+            if self.current is not None and self.current.tap is not None:
+                await self.current.tap.drained()
 
     def _hand_over_background(self, run: Run) -> None:
         """What arrived between runs comes with the next result, marked."""
@@ -234,11 +264,11 @@ class Generation:
             if capture.total:
                 text = capture.render()[0]
                 marked = f"[output since the last run]\n{text.rstrip()}\n[end of it]\n"
-                getattr(run, name).write(marked.encode("utf-8", "replace"))
+                run.write(name, marked.encode("utf-8", "replace"))
         if any(capture.total for capture in self._background.values()):
             self._background = self._new_background()
 
-    # -- life -------------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------------------
 
     async def _become_ready(self) -> ReplError | None:
         """Wait for `ready`; None, or why it will not come."""

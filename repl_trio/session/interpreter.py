@@ -1,4 +1,4 @@
-"""Which Python a session's worker is (contract 4). Looks at the file system only; whether it works, the worker tells."""
+"""Which Python a session's worker is. Looks at the file system only; whether it works, the worker tells."""
 
 from __future__ import annotations
 

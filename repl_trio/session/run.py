@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import trio
 
 from ..errors import ReplError, SessionClosing
@@ -23,6 +25,16 @@ from ..wire.frames import Frame
 from .capture import Capture
 
 
+class Tap(Protocol):
+    """Somebody who follows a run's output live and whole, as a terminal does."""
+
+    def write(self, stream: str, chunk: bytes) -> None:
+        """Take bytes of `stdout` or `stderr` without waiting."""
+
+    async def drained(self) -> None:
+        """Wait until there is room again; meanwhile the worker's pipe fills and the cell waits."""
+
+
 class Run:
     """One run of one session.
 
@@ -31,7 +43,7 @@ class Run:
     worker's result is there or can no longer come, `answered` when `result` is.
     """
 
-    def __init__(self, run_id: str, session_id: str, cell: Cell, limits: Limits) -> None:
+    def __init__(self, run_id: str, session_id: str, cell: Cell, limits: Limits, tap: Tap | None = None) -> None:
         self.id = run_id
         self.session_id = session_id
         self.cell = cell
@@ -50,6 +62,7 @@ class Run:
         self.lost: str | None = None  # how the namespace before this run was lost, if it was
         self.stdout = Capture(limits.output_head, limits.output_tail)
         self.stderr = Capture(limits.output_head, limits.output_tail)
+        self.tap = tap
 
     @property
     def finished(self) -> bool:
@@ -79,6 +92,12 @@ class Run:
             self.stop_reason = CANCELLED
             self.stop_detail = detail
             self.scope.cancel()
+
+    def write(self, stream: str, chunk: bytes) -> None:
+        """Keep output of `stdout` or `stderr`."""
+        (self.stdout if stream == "stdout" else self.stderr).write(chunk)
+        if self.tap is not None:
+            self.tap.write(stream, chunk)
 
     def take(self, reply: Frame) -> None:
         """The worker's result frame. Output before it has been captured.
@@ -111,18 +130,18 @@ class Run:
         self.arrived.set()
         self.answered.set()
 
-    # -- the result ------------------------------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------------------------------
 
     def _result(self, state: str, loss: str) -> ExecutionResult:
         reply = self.reply
         if reply is None:
-            code = self.stop_reason or WORKER_DIED
-            return self._build(success=False, state=state, error=self._sentence(state, loss), error_code=code)
+            sentence = self._sentence(state, loss)
+            return self._build(success=False, state=state, error=sentence, error_code=self.stop_reason or WORKER_DIED)
         stopped = self.stop_reason is not None and bool(reply["interrupted"] or not reply["success"])
         error = reply["error"]
         if stopped:
-            parts = [self._sentence(state, loss), error] if error else [self._sentence(state, loss)]
-            return self._build(success=False, state=state, error="\n".join(map(str, parts)), error_code=self.stop_reason)
+            text = self._sentence(state, loss) + (f"\n{error}" if error else "")
+            return self._build(success=False, state=state, error=text, error_code=self.stop_reason)
         if not reply["keep"]:
             return self._build(success=False, state=state, error=str(error or loss), error_code=UNFINISHED_WORK)
         code = None if reply["success"] else SYSTEM_EXIT if reply["exit_code"] is not None else EXCEPTION
@@ -178,5 +197,3 @@ def _whole(value: object) -> int | None:
 
 def _names(value: object) -> tuple[str, ...]:
     return tuple(str(name)[:200] for name in value[:20]) if type(value) is list else ()
-
-

@@ -16,7 +16,7 @@ from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
 from .generation import Generation, open_generation
 from .interpreter import choose
 from .interrupt import clear, climb
-from .run import Run
+from .run import Run, Tap
 
 
 class Session:
@@ -47,7 +47,7 @@ class Session:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._lost: str | None = None  # how the last namespace was lost, until a run has said so
 
-    # -- what can be asked ---------------------------------------------------------------------------------------------
+    # -- what can be asked -------------------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
@@ -72,9 +72,15 @@ class Session:
             )
         return found
 
-    # -- running -----------------------------------------------------------------------------------------------------------
+    async def names(self) -> tuple[list[tuple[str, str]], int]:
+        """Names and types in the namespace and their count; empty without a worker."""
+        return await self.generation.names() if self.generation is not None and self.alive else ([], 0)
 
-    async def start(self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None) -> Run:
+    # -- running -----------------------------------------------------------------------------------------------
+
+    async def start(
+        self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None, tap: Tap | None = None
+    ) -> Run:
         """Accept a cell and return its run, which the session leads from here on.
 
         Raises `Busy` while another run is active (after `busy_wait` seconds where that one is being stopped),
@@ -84,7 +90,7 @@ class Session:
         if self.closing:
             raise SessionClosing(f"Session {self.id} is closing; the cell was not run.", state=CLEARED)
         self._check_generation(expected_generation)
-        run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits)
+        run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits, tap)
         self.active = run
         self._runs[run.id] = run
         while len(self._runs) > self._limits.runs_retained:
@@ -119,7 +125,9 @@ class Session:
             return
         current = self.generations if self.alive or not self.generations else self.generations + 1
         if expected != current:
-            lost = "" if self.alive or not self.generations else f" The worker of generation {self.generations} is gone."
+            lost = (
+                "" if self.alive or not self.generations else f" The worker of generation {self.generations} is gone."
+            )
             raise StateChanged(
                 f"The code was not run: it expects generation {expected} of session {self.id}, and it would run in "
                 f"generation {current}.{lost} Rebuild what it needs, then call again with expected_generation {current}.",
@@ -174,7 +182,8 @@ class Session:
         generation = self.generation
         if run.machine.state in (run_table.ACCEPTED, run_table.STARTING) or generation is None:
             detail = f" ({run.stop_detail})" if run.stop_detail else ""
-            run.fail(RunCancelled(f"The run was cancelled before it began{detail}. The cell did not run."), self._state())
+            cancelled = RunCancelled(f"The run was cancelled before it began{detail}. The cell did not run.")
+            run.fail(cancelled, self._state())
             return
         if not run.arrived.is_set():
             run.stop_reason = run.stop_reason or TIMEOUT
@@ -202,7 +211,7 @@ class Session:
             loss = f"{loss}. It was here:\n{words}\n"
         run.finish("cleared", CLEARED, loss)
 
-    # -- the worker ----------------------------------------------------------------------------------------------------------
+    # -- the worker --------------------------------------------------------------------------------------------
 
     def choose_interpreter(self) -> Interpreter:
         """The session's interpreter, chosen now if it was not. Raises `InterpreterBroken`."""
@@ -235,7 +244,7 @@ class Session:
     def _state(self) -> str:
         return PRESERVED if self.alive else CLEARED
 
-    # -- the end ---------------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------------------
 
     async def close(self, detail: str) -> None:
         """Stop the active run and the worker; returns when nothing of the session is left."""
@@ -265,5 +274,3 @@ class Surroundings:
     def rungs(self) -> tuple[ladder.Rung, ...]:
         """The ladder in force: the short one once the server is ending."""
         return ladder.shutdown(self.limits) if self.shutting_down else ladder.interruption(self.limits)
-
-

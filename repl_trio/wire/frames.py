@@ -19,6 +19,8 @@ class FrameError(ValueError):
     """A frame that breaks the contract. Says which kind and key, never the content."""
 
 
+Kinds = dict[str, dict[str, tuple[type, ...]]]
+
 _NONE = type(None)
 _TEXT = (str,)
 _TEXT_OR_NONE = (str, _NONE)
@@ -28,18 +30,21 @@ _SECONDS = (float, int)
 _ANY = (object,)
 
 #: Server -> worker: frame kind -> key -> accepted types.
-TO_WORKER = {
+TO_WORKER: Kinds = {
     "execute": {
         "id": _TEXT,  # the run
         "code": _TEXT_OR_NONE,  # the cell's source; None when `path` names a file
         "path": _TEXT_OR_NONE,  # a file to run as `__main__` instead of `code`
         "argv": (list, _NONE),  # sys.argv[1:] while it runs
     },
+    "inspect": {
+        "id": _TEXT,  # comes back in `namespace`; answered at once, also while a cell runs
+    },
     "shutdown": {},
 }
 
 #: Worker -> server.
-FROM_WORKER = {
+FROM_WORKER: Kinds = {
     "ready": {
         "version": _WHOLE,  # of this contract
         "pid": _WHOLE,
@@ -49,6 +54,11 @@ FROM_WORKER = {
     },
     "refused": {
         "reason": _TEXT,  # why this interpreter cannot be a worker
+    },
+    "namespace": {
+        "id": _TEXT,  # of the `inspect`
+        "names": (list,),  # [name, type] pairs, the newest last, bounded
+        "total": _WHOLE,
     },
     "result": {
         "id": _TEXT,
@@ -81,7 +91,7 @@ def encode(frame: Frame, limit: int) -> bytes:
     return line + b"\n"
 
 
-def decode(line: bytes, kinds: dict[str, dict[str, tuple[type, ...]]]) -> Frame:
+def decode(line: bytes, kinds: Kinds) -> Frame:
     """The frame in one line (without its newline), checked against `kinds` (`TO_WORKER` or `FROM_WORKER`)."""
     try:
         frame = jsontext.loads(line.decode("utf-8"))

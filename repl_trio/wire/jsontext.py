@@ -44,7 +44,7 @@ def _refuse_object(value: object) -> object:
 def _c_codec() -> tuple[Callable[[str, int], tuple[object, int]], Callable[[object, int], tuple[str, ...]]]:
     import _json
 
-    scan = _json.make_scanner(_ScannerContext())
+    scan = _json.make_scanner(_ScannerContext())  # type: ignore[arg-type]  # it reads attributes, of any object
     escape = _json.encode_basestring_ascii
     encode = _json.make_encoder(None, _refuse_object, escape, None, ":", ",", False, False, False)
     if "".join(encode({"a": [1, 1.5, None, True, "\ud800"]}, 0)) != r'{"a":[1,1.5,null,true,"\ud800"]}':
@@ -55,9 +55,9 @@ def _c_codec() -> tuple[Callable[[str, int], tuple[object, int]], Callable[[obje
 def _json_codec() -> tuple[Callable[[str, int], tuple[object, int]], Callable[[object, int], tuple[str, ...]]]:
     import json
 
-    decoder = json.JSONDecoder(parse_constant=_refuse)
+    scan = json.JSONDecoder(parse_constant=_refuse).scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False, default=_refuse_object)
-    return decoder.scan_once, lambda value, _level: (encoder.encode(value),)
+    return scan, lambda value, _level: (encoder.encode(value),)
 
 
 try:
@@ -79,8 +79,8 @@ def loads(text: str) -> object:
     except RecursionError:
         raise NotJSON("nested too deeply") from None
     except SystemError:
-        # The C scanner takes its exception class from the loaded `json.decoder` and, before 3.13, reports a fault with no
-        # exception set where nobody has imported that. It left no state behind; the text is simply not JSON.
+        # The C scanner takes its exception class from the loaded `json.decoder` and, before 3.13, reports a fault with
+        # no exception set where nobody has imported that. It left no state behind; the text is simply not JSON.
         raise NotJSON("not JSON") from None
     except ValueError as error:
         # json.JSONDecodeError carries the whole text in `doc`: it must not travel further.

@@ -118,9 +118,7 @@ class Connection:
                 return Cancel(cancelled)
         return None
 
-    def encode_tool_result(
-        self, call: Call, content: list[Params], structured: Params, *, is_error: bool
-    ) -> bytes:
+    def encode_tool_result(self, call: Call, content: list[Params], structured: Params, *, is_error: bool) -> bytes:
         """The line that answers a call with a tool result."""
         result: Params = {"content": content, "structuredContent": structured, "isError": is_error}
         return jsonrpc.encode_result(call.id, self._complete(result))
@@ -130,7 +128,7 @@ class Connection:
         params: Params = {"progressToken": call.progress_token, "progress": progress, "message": message}
         return jsonrpc.encode_notification("notifications/progress", params)
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------
 
     def _request(self, request: jsonrpc.Request) -> Answer | Call:
         meta = request.params.get("_meta")
