@@ -66,7 +66,7 @@ class Generation:
         return self.guard.gone
 
     def begin(self, run: Run) -> None:
-        """Send a run's cell to the idle worker. Raises `LimitReached`, with nothing sent, for one over the frame limit."""
+        """Send a run's cell to the idle worker. Raises `LimitReached`, nothing sent, for one over the frame limit."""
         cell = run.cell
         argv = list(cell.argv) if cell.path is not None else None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+
 from ..errors import InterpreterBroken
 from ..values import Interpreter
 

@@ -123,7 +123,7 @@ class Run:
         self.answered.set()
 
     def abandon(self) -> None:
-        """Answer a run whose driver ends early: the server is going away, or has a bug. Never leaves a caller waiting."""
+        """Answer a run whose driver ends early (a shutdown that takes too long, a bug): no caller is left waiting."""
         self.machine.state = table.FINISHED
         error = "The server is going away and did not wait for this run; whether it had an effect is not known."
         self.result = self._build(success=False, state=CLEARED, error=error, error_code=SessionClosing.code)
@@ -158,7 +158,8 @@ class Run:
             return f"{what}. The namespace is lost; the next cell starts in a new one."
         if state == PRESERVED:
             return f"{what}. It was interrupted and the namespace is preserved."
-        return f"{what}. {loss or 'The worker had to be killed'}. The namespace is lost; the next cell starts in a new one."
+        loss = loss or "The worker had to be killed"
+        return f"{what}. {loss}. The namespace is lost; the next cell starts in a new one."
 
     def _build(
         self, *, success: bool, state: str, error: object = None, error_code: str | None = None

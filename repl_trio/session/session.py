@@ -68,7 +68,7 @@ class Session:
         found = self._runs.get(run_id)
         if found is None:
             raise UnknownRun(
-                f"Session {self.id} has no run {run_id[:80]!r}; it keeps its {self._limits.runs_retained} newest results."
+                f"Session {self.id} has no run {run_id[:80]!r}; it keeps the {self._limits.runs_retained} newest."
             )
         return found
 
@@ -114,8 +114,9 @@ class Session:
                     await active.answered.wait()
                     continue
             raise Busy(
-                f"Session {self.id} is busy with run {active.id}, for {active.elapsed_ms / 1000:.1f} s now. The new cell "
-                "was not run and is not queued. Wait with python_run, stop it with python_cancel, or use another session.",
+                f"Session {self.id} is busy with run {active.id}, for {active.elapsed_ms / 1000:.1f} s now. The new "
+                "cell was not run and is not queued. Wait with python_run, stop it with python_cancel, or use another "
+                "session.",
                 state=PRESERVED,
                 run_id=active.id,
             )
@@ -130,7 +131,8 @@ class Session:
             )
             raise StateChanged(
                 f"The code was not run: it expects generation {expected} of session {self.id}, and it would run in "
-                f"generation {current}.{lost} Rebuild what it needs, then call again with expected_generation {current}.",
+                f"generation {current}.{lost} Rebuild what it needs, then call again with expected_generation "
+                f"{current}.",
                 state=PRESERVED if self.alive else CLEARED,
             )
 

@@ -55,8 +55,8 @@ class Sessions:
             raise SessionClosing("The server is going away; no session was opened.")
         if len(self._sessions) >= self._limits.sessions:
             raise LimitReached(
-                f"{len(self._sessions)} sessions are open and the limit `sessions` is {self._limits.sessions}. Close one "
-                "with python_session_close."
+                f"{len(self._sessions)} sessions are open and the limit `sessions` is {self._limits.sessions}. "
+                "Close one with python_session_close."
             )
         session = self._add(name, self._directory(project), python)
         try:
