@@ -14,10 +14,10 @@
 _here=${BASH_SOURCE[0]}
 case $_here in
   # The common start, by an absolute path, costs no process.
-  /*/./* | /*/../*) root=$(cd "${_here%/*}/.." && pwd) ;;
+  /*/./* | /*/../*) root=$(CDPATH= cd "${_here%/*}/.." && pwd) ;;
   /*/scripts/_venv.sh) root=${_here%/scripts/_venv.sh} ;;
-  */*) root=$(cd "${_here%/*}/.." && pwd) ;;
-  *) root=$(cd .. && pwd) ;;
+  */*) root=$(CDPATH= cd "${_here%/*}/.." && pwd) ;;
+  *) root=$(CDPATH= cd .. && pwd) ;;
 esac
 venv=$root/.venv
 
@@ -57,7 +57,7 @@ sys.exit(not ((3, 11) <= sys.version_info < (3, 15) and sys.implementation.name 
 
 _install() { # LOCK
   # Wheels only: a source build would bring in a build back end that no lock names.
-  "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-input --no-compile --no-deps \
+  "$venv/bin/python" -I -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-compile --no-deps \
     --only-binary :all: --require-hashes -r "$root/$1"
 }
 

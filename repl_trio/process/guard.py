@@ -178,10 +178,8 @@ async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
                 nursery.cancel_scope.cancel()
     finally:
         launch.control.close()
-        with trio.move_on_after(limits.guardian_ack, shield=True) as scope:
+        with trio.move_on_after(limits.guardian_ack, shield=True):
             await reap(launch.pid)
-        if scope.cancelled_caught:
-            await trio.lowlevel.checkpoint_if_cancelled()
 
 
 def start_ticks() -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 
 class Claim:
@@ -31,15 +32,8 @@ class Claim:
 
 
 def claim() -> Claim:
-    """Take fd 0 and 1. Descriptors 0, 1 and 2 that are closed become `/dev/null` first.
-
-    Without that, the next pipe of ours would get number 0, 1 or 2 and a child would be handed the wrong thing.
-    """
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: exactly the hole
+    """Take fd 0 and 1. Descriptors 0, 1 and 2 that are closed become `/dev/null` first."""
+    fill_holes()
     shared: list[int] = []
     receive_fd = _private(0, os.O_RDONLY, shared)
     send_fd = _private(1, os.O_WRONLY, shared)
@@ -50,15 +44,54 @@ def claim() -> Claim:
     return Claim(receive_fd, send_fd, shared)
 
 
-def _private(fd: int, access: int, shared: list[int]) -> int:
-    """A non-blocking duplicate of `fd`, with a description of its own if `fd` is a pipe of Linux."""
-    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+class Outputs:
+    """Private, non-blocking descriptors of stdout and stderr. `release` closes them and undoes what was changed."""
+
+    def __init__(self) -> None:
+        self._shared: list[int] = []
+        self.stdout = _private(1, os.O_WRONLY, self._shared)
+        self.stderr = _private(2, os.O_WRONLY, self._shared)
+
+    def release(self) -> None:
+        """Close both; a description that is shared with others blocks again."""
+        for fd in self._shared:
+            os.set_blocking(fd, True)
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+def fill_holes() -> None:
+    """Open `/dev/null` for each of the descriptors 0, 1 and 2 that is closed.
+
+    Without that, the next pipe of ours would get number 0, 1 or 2 and a child would be handed the wrong thing.
+    """
+    for fd in (0, 1, 2):
         try:
-            return os.open(f"/proc/self/fd/{fd}", access | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.fstat(fd)
         except OSError:
-            pass  # no /proc, or the pipe belongs to another user: share the description below
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: exactly the hole
+
+
+def _private(fd: int, access: int, shared: list[int]) -> int:
+    """A non-blocking duplicate of `fd`, with a description of its own where it is a pipe (on Linux) or a terminal."""
+    path = _reopenable(fd)
+    if path is not None:
+        try:
+            return os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError:
+            pass  # no /proc, or the pipe or terminal belongs to another user: share the description below
     duplicate = os.dup(fd)
     if os.get_blocking(duplicate):
         os.set_blocking(duplicate, False)
         shared.append(duplicate)
     return duplicate
+
+
+def _reopenable(fd: int) -> str | None:
+    """Where `fd` can be opened once more; None where that would be another file or another position in it."""
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        return f"/proc/self/fd/{fd}"
+    if os.isatty(fd):
+        # The shell and the line editor share the terminal's description: they must not see it become non-blocking.
+        return f"/proc/self/fd/{fd}" if sys.platform == "linux" else os.ttyname(fd)
+    return None

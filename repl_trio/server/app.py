@@ -166,7 +166,7 @@ async def _serve(settings: Settings, link: Link, start: WorkerStart | None) -> N
                 async with trio.open_nursery() as requests:
                     root.start_soon(_leave_on_signal, signals, server)
                     root.start_soon(_leave_on_broken_pipe, writer, server)
-                    root.start_soon(server.receive, reader, link.handover, requests)
+                    requests.start_soon(server.receive, reader, link.handover, requests)
                     await server.leaving.wait()
                     root.cancel_scope.deadline = trio.current_time() + limits.shutdown_bound
                     await _drain(server)

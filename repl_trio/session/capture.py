@@ -65,15 +65,16 @@ class Capture:
         character whose last bytes have not arrived yet is left for the next read.
         """
         after = min(max(after, 0), self.total)
-        if after < len(self._head):
-            piece = bytes(self._head[after : after + room])
+        tail = self._tail[-self._tail_room :] if self._tail else bytearray()
+        # Without a gap the two are one: a character may begin in the head and end in the tail.
+        kept = self._head if self.missing else self._head + tail
+        if after < len(kept):
+            piece = bytes(kept[after : after + room])
             at_end = after + len(piece) == self.total
             whole = piece if ended and at_end else _until_boundary(piece)
-            # A head that ends inside a character which continues in the tail: show it broken rather than stop for ever.
-            if not whole and piece and not at_end:
-                whole = piece
+            if not whole and self.missing:
+                whole = piece  # the character goes on in what was lost: show it broken rather than stop here for ever
             return whole.decode("utf-8", "replace"), after + len(whole)
-        tail = self._tail[-self._tail_room :] if self._tail else bytearray()
         start = self.total - len(tail)
         marker = ""
         if after < start:
@@ -85,7 +86,8 @@ class Capture:
 
     def last_line(self) -> str:
         """The last non-empty line, for progress messages."""
-        recent = bytes(self._tail[-2_000:] or self._head[-2_000:]).decode("utf-8", "replace")
+        kept = self._tail if self.missing else self._head[-2_000:] + self._tail
+        recent = bytes(kept[-2_000:]).decode("utf-8", "replace")
         lines = [line.strip() for line in recent.replace("\r", "\n").split("\n")]
         return next((line for line in reversed(lines) if line), "")
 

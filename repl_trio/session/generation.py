@@ -90,6 +90,11 @@ class Generation:
         except BrokenPipe:
             self.end("The worker's command pipe broke")
 
+    @property
+    def undelivered(self) -> bool:
+        """Whether the worker has not taken all of what was sent to it."""
+        return self._commands.queued
+
     async def deliver(self) -> None:
         """Wait until the worker has taken the cell; a worker that does not in `write_stall` seconds is ended."""
         with trio.move_on_after(self._limits.write_stall) as scope:

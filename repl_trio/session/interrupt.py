@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import trio
 
-from ..machines.ladder import SIGKILL, Rung
+from ..machines.ladder import SIGKILL, WORKER, Rung
 from .generation import Generation
 from .run import Run
 
@@ -26,7 +26,9 @@ async def climb(rungs: Sequence[Rung], run: Run, generation: Generation) -> None
             run.machine.advance("kill")
             await generation.kill()
         else:
-            await generation.guard.signal(rung.signal, rung.target, since=run.since)
+            met = await generation.guard.signal(rung.signal, rung.target, since=run.since)
+            # A cell that goes on after its command was interrupted (os.system) has been stopped all the same.
+            run.touched = run.touched or (met > 0 and rung.target != WORKER)
 
 
 async def clear(run: Run, generation: Generation) -> None:

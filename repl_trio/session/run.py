@@ -59,6 +59,7 @@ class Run:
         self.accepted = trio.current_time()
         self.stop_reason: str | None = None  # TIMEOUT or CANCELLED, from the moment the ladder is due
         self.stop_detail = ""
+        self.touched = False  # a signal of the ladder reached processes of this run
         self.lost: str | None = None  # how the namespace before this run was lost, if it was
         self.stdout = Capture(limits.output_head, limits.output_tail)
         self.stderr = Capture(limits.output_head, limits.output_tail)
@@ -137,7 +138,8 @@ class Run:
         if reply is None:
             sentence = self._sentence(state, loss)
             return self._build(success=False, state=state, error=sentence, error_code=self.stop_reason or WORKER_DIED)
-        stopped = self.stop_reason is not None and bool(reply["interrupted"] or not reply["success"])
+        # A cell that was through before the first signal reached it has simply finished.
+        stopped = self.stop_reason is not None and bool(reply["interrupted"] or not reply["success"] or self.touched)
         error = reply["error"]
         if stopped:
             text = self._sentence(state, loss) + (f"\n{error}" if error else "")

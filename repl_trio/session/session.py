@@ -142,9 +142,8 @@ class Session:
             with run.scope:
                 if run.machine.state == run_table.ACCEPTED and not await self._prepare(run, reset=reset):
                     return
-                generation = self.generation
-                if generation is not None and not run.finished:
-                    await generation.deliver()
+                if self.generation is not None and self.generation.undelivered:
+                    await self.generation.deliver()
                 await run.arrived.wait()
             if not run.finished:
                 await self._end(run)

@@ -82,6 +82,8 @@ def loads(text: str) -> object:
         # The C scanner takes its exception class from the loaded `json.decoder` and, before 3.13, reports a fault with
         # no exception set where nobody has imported that. It left no state behind; the text is simply not JSON.
         raise NotJSON("not JSON") from None
+    except NotJSON:
+        raise
     except ValueError as error:
         # json.JSONDecodeError carries the whole text in `doc`: it must not travel further.
         raise NotJSON(getattr(error, "msg", None) or "not JSON") from None

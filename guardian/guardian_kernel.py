@@ -1,0 +1,379 @@
+"""Kernel facts and acts of a guardian: descriptors, signals, process trees, waiting without reaping.
+
+Everything that differs between kernels is decided here, once, by asking the kernel; the other files see one interface.
+Only C modules are imported on the usual path: `signal`, `ctypes` and `socket` cost more than the interpreter start.
+Processes are named by pid and start time (clock ticks since boot): a recycled pid has another start time.
+"""
+
+import errno
+import posix
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal
+
+LINUX = sys.platform == "linux"
+SENT, GONE, DENIED = 1, 0, -1
+"""What became of one signal: delivered, the process is no more (or no longer ours), or not permitted."""
+
+CROWD = 64
+"""Processes met in one walk from which real-time scheduling is asked for: spinning ones starve an ordinary guardian."""
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+NOTE_EXITSTATUS = 0x04000000
+FAULTS = frozenset(
+    (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGTRAP, _signal.SIGABRT, _signal.SIGSYS)
+)
+UNCHANGEABLE = frozenset((_signal.SIGKILL, _signal.SIGSTOP))
+
+
+class Process:
+    """One process as read from the kernel: pid, parent, group, start (clock ticks since boot), live, own.
+
+    `live` is false for a zombie, true for a dead main thread whose process has other threads. `own` marks a direct
+    child of this guardian: its pid stays ours until we reap it.
+    """
+
+    __slots__ = ("group", "live", "own", "parent", "pid", "start")
+
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
+        self.pid = pid
+        self.parent = int(fields[1])
+        self.group = int(fields[2])
+        self.start = int(fields[19])
+        self.live = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+        self.own = self.parent == posix.getpid()
+
+
+def read_file(path: str) -> bytes | None:
+    """The whole content of a small kernel file, None when it cannot be read (its process has ended)."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        parts = []
+        while part := posix.read(fd, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        posix.close(fd)
+
+
+def read_process(pid: int) -> Process | None:
+    """The process with this pid now, None when there is none."""
+    text = read_file(f"/proc/{pid}/stat")
+    # The name in the second field may hold blanks and parentheses: only the last one ends it.
+    return Process(pid, text[text.rindex(b")") + 2 :].split()) if text else None
+
+
+PROC = LINUX and read_file("/proc/self/stat") is not None
+"""Whether processes can be listed at all; without it only the child's own group can be reached."""
+
+CHILDREN_FILES = PROC and read_file(f"/proc/{posix.getpid()}/task/{posix.getpid()}/children") is not None
+"""Whether the kernel lists the children of a process; without it the whole process table is scanned."""
+
+
+def prctl(option: int, argument: int) -> bool:
+    """Call prctl(2) and say whether it worked; False on a kernel or C library without it."""
+    if not LINUX:
+        return False
+    try:
+        import _ctypes
+
+        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # the stub forgets None, the program itself
+        return bool(_ctypes.call_function(_ctypes.dlsym(library, "prctl"), (option, argument, 0, 0, 0)) == 0)
+    except (ImportError, AttributeError, OSError):
+        pass
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(option, argument, 0, 0, 0) == 0)
+    except (ImportError, AttributeError, OSError):
+        return False
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close every open descriptor that is not in `kept`."""
+    try:
+        # A loop over all possible numbers takes seconds where close_range(2) is missing and the limit is high.
+        numbers = [int(name) for name in posix.listdir("/proc/self/fd" if LINUX else "/dev/fd")]
+    except OSError:
+        numbers = list(range(min(posix.sysconf("SC_OPEN_MAX"), 65536)))
+    for number in numbers:
+        if number not in kept:
+            try:
+                posix.close(number)
+            except OSError:
+                continue
+
+
+def default_signals() -> None:
+    """Give every signal its default action and an empty mask, as a program started from a shell expects."""
+    _signal.set_wakeup_fd(-1)
+    for number in _signal.valid_signals():
+        if number not in UNCHANGEABLE:
+            _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
+class Wake:
+    """Signals as a readable descriptor. SIGCHLD and SIGTERM wake; faults keep their action; all others are ignored.
+
+    `terminated` becomes true at the first SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self.fd, writer = posix.pipe()
+        self.terminated = False
+        posix.set_blocking(self.fd, False)
+        posix.set_blocking(writer, False)
+        _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in _signal.valid_signals():
+            if number not in FAULTS and number not in UNCHANGEABLE and number != _signal.SIGCONT:
+                _signal.signal(number, _signal.SIG_IGN)
+        # SIGCHLD must have an action of its own: ignored, the kernel would throw the exit codes away.
+        _signal.signal(_signal.SIGCHLD, lambda _number, _frame: None)
+        _signal.signal(_signal.SIGTERM, self._terminate)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+    def _terminate(self, _number: int, _frame: object) -> None:
+        self.terminated = True
+
+    def drain(self) -> None:
+        """Empty the descriptor; call before looking at what the signals announced."""
+        try:
+            while posix.read(self.fd, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor for the process, readable when it has ended; None where there are none.
+
+    Raises ProcessLookupError when there is no such process.
+    """
+    fd: int | None = None
+    if sys.platform == "linux" and hasattr(posix, "pidfd_open"):
+        try:
+            fd = posix.pidfd_open(pid, 0)
+        except OSError as error:
+            if error.errno == errno.ESRCH:
+                raise
+    return fd
+
+
+def send(process: Process, number: int, known: set[int]) -> int:
+    """Signal exactly this process, if its parent is still among `known`; returns SENT, GONE or DENIED.
+
+    A process that is not our own child may be reaped, and its pid given away, at any moment. So the pidfd is opened
+    first and start time and parent are read again after it: what they then say is true of the process behind the pidfd.
+    """
+    fd = None
+    try:
+        if process.own:
+            posix.kill(process.pid, number)
+            return SENT
+        fd = open_pidfd(process.pid)
+        now = read_process(process.pid)
+        if now is None or now.start != process.start or now.parent not in known:
+            return GONE
+        if sys.platform == "linux" and fd is not None:
+            _signal.pidfd_send_signal(fd, number)
+        else:
+            posix.kill(process.pid, number)
+    except ProcessLookupError:
+        return GONE
+    except PermissionError:
+        return DENIED
+    finally:
+        if fd is not None:
+            posix.close(fd)
+    return SENT
+
+
+def send_group(leader: int, number: int) -> bool:
+    """Signal the group of `leader`, which must not have been reaped yet; False when nothing could be signalled."""
+    try:
+        posix.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def scan_parents() -> dict[int, list[int]]:
+    """The children of every process, from one pass over the process table."""
+    found: dict[int, list[int]] = {}
+    for name in posix.listdir("/proc"):
+        process = read_process(int(name)) if name.isdigit() else None
+        if process is not None:
+            found.setdefault(process.parent, []).append(process.pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The pids of the children of a process, over all its threads; empty when it has ended. Needs CHILDREN_FILES."""
+    found: list[int] = []
+    try:
+        threads = posix.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        found += map(int, (read_file(f"/proc/{pid}/task/{thread}/children") or b"").split())
+    return found
+
+
+def own_children() -> list[int]:
+    """The pids of this process's children, zombies included; empty where they cannot be listed."""
+    me = posix.getpid()
+    if CHILDREN_FILES:
+        return children(me)
+    return scan_parents().get(me, []) if PROC else []
+
+
+def outrank_crowd() -> None:
+    """Ask for real-time scheduling; where it is not permitted, a crowd that spins is only killed more slowly."""
+    if sys.platform == "linux":
+        try:
+            posix.sched_setscheduler(0, posix.SCHED_RR, posix.sched_param(1))
+        except OSError:
+            return
+
+
+class Walk:
+    """One pass over a target: the processes met, parents before children, and what was seen on the way.
+
+    `since` None means the tree: the child and all its descendants, adopted ones included. A number means the run: every
+    descendant except the child that started at that clock tick or later, and the descendants of those. `freeze` stops
+    each process of the target before its children are listed, so that one pass meets what a forking process would hide.
+
+    `known` holds the pids that may be the parent of a target. `steady` is false when something ended or moved during
+    the pass: a process that forks and exits all the time may then have been in none of the lists.
+    """
+
+    def __init__(self, child: int, since: int | None, *, freeze: bool) -> None:
+        self.known = {posix.getpid()}
+        self.met: list[Process] = []
+        self.steady = True
+        self._table = None if CHILDREN_FILES else scan_parents() if PROC else {}
+        queue = [(posix.getpid(), False)]
+        for parent, inside in queue:
+            for process in self._children(parent):
+                chosen = inside or since is None or (process.pid != child and process.start >= since)
+                if chosen:
+                    self.met.append(process)
+                    if freeze and process.live:
+                        send(process, _signal.SIGSTOP, self.known)
+                queue.append((process.pid, chosen))
+
+    def _children(self, parent: int) -> list[Process]:
+        found: list[Process] = []
+        for pid in children(parent) if self._table is None else self._table.get(parent, []):
+            if pid in self.known:
+                continue
+            process = read_process(pid)
+            if process is None or process.parent not in self.known:
+                self.steady = False
+                continue
+            self.known.add(pid)
+            found.append(process)
+        return found
+
+    @property
+    def living(self) -> list[Process]:
+        """The processes met that were not zombies."""
+        return [process for process in self.met if process.live]
+
+    def send(self, number: int) -> int:
+        """Signal the living, parents first; returns how many got it."""
+        return sum(send(process, number, self.known) == SENT for process in self.living)
+
+    def kill(self) -> tuple[list[Process], list[Process]]:
+        """SIGKILL all that was met; returns the living that got it and those that refused it (another user's).
+
+        Children first: the death of a stopped parent would move its children, without a subreaper out of reach.
+        """
+        if len(self.met) >= CROWD:
+            outrank_crowd()
+        killed: list[Process] = []
+        denied: list[Process] = []
+        for process in reversed(self.met):
+            result = send(process, _signal.SIGKILL, self.known)
+            if process.live and result == GONE:
+                self.steady = False
+            elif process.live:
+                (killed if result == SENT else denied).append(process)
+        return killed, denied
+
+
+def pause(seconds: float) -> None:
+    """Give the processor away for a bounded time: the dying need it to die, and not every death sends a signal."""
+    select.select((), (), (), seconds)
+
+
+def now() -> float:
+    """Seconds on a clock that only moves forward."""
+    return time.monotonic()
+
+
+class ExitPeek:
+    """Sees that a child has ended without reaping it, so that its group number cannot be given away meanwhile."""
+
+    def __init__(self, child: int) -> None:
+        self.child = child
+        self.queue: object = None
+        if not hasattr(posix, "waitid"):
+            self._open_queue()
+
+    def next(self) -> tuple[int, int] | None:
+        """(pid, exit code; negative = signal) of one ended child, None when there is none. Reaps nothing.
+
+        May give an ended child again and again until it is reaped, and hide the others behind it.
+        """
+        if not hasattr(posix, "waitid"):
+            return self._from_queue()
+        try:
+            ended = posix.waitid(posix.P_ALL, 0, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT)
+        except ChildProcessError:
+            return None
+        if ended is None:
+            return None
+        return ended.si_pid, ended.si_status if ended.si_code == posix.CLD_EXITED else -ended.si_status
+
+    def _open_queue(self) -> None:
+        if sys.platform != "linux":
+            flags = select.KQ_NOTE_EXIT | NOTE_EXITSTATUS
+            wanted = select.kevent(self.child, select.KQ_FILTER_PROC, select.KQ_EV_ADD, flags)
+            self.queue = select.kqueue()
+            try:
+                self.queue.control([wanted], 0, 0)
+            except ProcessLookupError:
+                self.queue = None
+
+    def _from_queue(self) -> tuple[int, int] | None:
+        if sys.platform != "linux" and isinstance(self.queue, select.kqueue):
+            for event in self.queue.control(None, 1, 0):
+                return self.child, posix.waitstatus_to_exitcode(event.data)
+        return None
+
+
+def reap(pid: int) -> tuple[int, int] | None:
+    """Reap one ended child (-1: any): (pid, exit code), (0, 0) when none has ended, None when there is no child at all.
+
+    None for -1 is the kernel's own proof that nothing of the tree is left, as long as this process is a subreaper.
+    """
+    try:
+        ended, status = posix.waitpid(pid, posix.WNOHANG)
+    except OSError as error:
+        if error.errno != errno.ECHILD:
+            raise
+        return None
+    return (ended, posix.waitstatus_to_exitcode(status)) if ended else (0, 0)

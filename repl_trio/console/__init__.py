@@ -1,0 +1,1 @@
+"""The terminal front ends over the session layer: the console, one file, and the doctor."""

@@ -1,0 +1,268 @@
+"""One generation: the namespace of `__main__` and the runs in it, one after the other."""
+
+from __future__ import annotations
+
+import _contextvars
+import _thread
+import builtins
+import os
+import sys
+import time
+
+from ..limits import DEFAULT
+from . import gate, origin, source, threads
+from .history import History
+from .hooks import ImportHooks
+from .isolation import isolated_import
+from .namespace import Helpers
+from .preview import clip, exact_json, name_of, preview, printable
+from .script import AsScript
+from .streams import refuse_passwords
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import Context
+    from types import FrameType
+    from typing import Any
+
+    from ..wire.frames import Frame
+    from .link import Link
+    from .loop import CellLoop
+    from .streams import Streams
+
+#: Names of background tasks and threads in a result, and bytes of each: a session may keep thousands.
+NAMES = 100
+NAME_BYTES = 100
+#: Rounds of cancelling a cell's asyncio tasks.
+ROUNDS = 3
+#: Seconds after a run in which an interrupt may still be meant for it: the time a signal may be on its way.
+LATE = 1.0
+_LOOP = "_repl_trio.worker.loop"
+
+
+class Generation:
+    """Owner of the namespace, of the loop and of what the next cell inherits from the last."""
+
+    def __init__(self, link: Link, streams: Streams) -> None:
+        self._link = link
+        self._streams = streams
+        module = type(sys)("__main__")
+        module.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = module
+        self.namespace = module.__dict__
+        self.history = History(DEFAULT.history_runs, DEFAULT.history_bytes)
+        self._helpers = Helpers(self.history)
+        ImportHooks({"linecache": self.history.fill, "getpass": refuse_passwords}).install()
+        self._context: Context = _contextvars.Context()
+        self._future = 0
+        self._loop: CellLoop | None = None
+        self._ended = float("-inf")
+        gate.interrupts.land = self._land
+        gate.interrupts.announced = self._announced
+        self._own_threads = frozenset((_thread.get_ident(), link.reader))
+
+    def run(self, frame: Any) -> None:
+        """Run one cell or file and send its result. In a child forked by the cell: end silently instead."""
+        if self._loop is not None:
+            self._loop.begin()
+        gate.begin_run()
+        result = _Result(frame["id"])
+        self._streams.restore()
+        if frame["path"] is not None:
+            self._run_file(frame["path"], frame["argv"] or [], result)
+        else:
+            self._run_cell(frame["id"], frame["code"] or "", result)
+        if os.getpid() != self._link.pid:
+            self._streams.flush()
+            os._exit(result.exit_status())
+        self._retire(result)
+        self._streams.restore()
+        gate.end_run()
+        self._ended = time.monotonic()
+        self._link.send(result.frame())
+
+    def close(self) -> None:
+        """Orderly end of the loop: `finally` blocks of what is left on it run."""
+        if self._loop is not None:
+            self._loop.close(DEFAULT.task_grace)
+
+    def _run_cell(self, run_id: str, text: str, result: _Result) -> None:
+        self._helpers.inject(self.namespace)
+        self.history.add(run_id, text)
+        # "Once per location": line numbers of another cell are other places.
+        self.namespace.pop("__warningregistry__", None)
+        program, error = gate.outcome_of(source.compile_cell, text, origin.cell_file(run_id), self._future)
+        if error is not None:
+            result.fail(error)
+            return
+        self._future = program.flags
+        if program.awaits:
+            loop = self._cell_loop()
+            value, error, self._context = loop.run(program, self.namespace, self._context)
+        else:
+            value, error = gate.outcome_of(self._context.run, source.run_program, program, self.namespace)
+        if error is not None:
+            result.fail(error)
+        elif value is not None and os.getpid() == self._link.pid:
+            result.show(value)
+
+    def _run_file(self, path: str, argv: list[str], result: _Result) -> None:
+        with AsScript(path, argv, self.namespace):
+            program, error = gate.outcome_of(source.compile_file, path)
+            if error is None:
+                _value, error = gate.outcome_of(self._context.run, source.run_program, program, self.namespace)
+            if isinstance(error, SystemExit):
+                result.leave(error)
+            elif error is not None:
+                result.fail(error)
+
+    def _announced(self) -> bool:
+        """Whether an interrupt between runs is for the run about to begin: a frame waits, and the last run is long over.
+
+        Soon after a run it could as well be a late one of that run, and must not hit the next.
+        """
+        return time.monotonic() - self._ended > LATE and self._link.frame_waits()
+
+    def _land(self, frame: FrameType) -> None:
+        """How an interrupt ends user code at this frame."""
+        if "asyncio.events" in sys.modules:
+            loop = self._cell_loop()
+            if loop.at_work():
+                loop.interrupt(frame)
+                return
+        raise KeyboardInterrupt
+
+    def _cell_loop(self) -> CellLoop:
+        if self._loop is None:
+            self._loop = isolated_import(_LOOP).CellLoop()
+        return self._loop
+
+    def _retire(self, result: _Result) -> None:
+        """End what the run left running, or say that it could not be ended."""
+        self._namespace_guard()
+        users, result.background_threads = threads.settle(self._own_threads, DEFAULT.thread_grace)
+        if "asyncio.events" in sys.modules:
+            loop = self._cell_loop()
+            result.tasks_cancelled = loop.retire(DEFAULT.task_grace, ROUNDS)
+            loop.keep_current()
+            result.background_tasks, stubborn = loop.left()
+            if stubborn:
+                result.clear("an asyncio task of this cell went on after it was cancelled three times")
+        if users:
+            result.clear(
+                f"a thread started by this cell is still running user code ({', '.join(users[:NAMES])}); "
+                "join it, or use a subprocess for work that outlives its cell"
+            )
+        if sys.path_importer_cache:
+            for finder in list(sys.path_importer_cache.values()):
+                # Those of folders. A zip file's reads its directory again, which is dear, and seldom changes.
+                if type(finder).__name__ == "FileFinder":
+                    finder.invalidate_caches()  # type: ignore[union-attr]
+
+    def _namespace_guard(self) -> None:
+        """A cell may delete what marks the namespace as `__main__`; the next one needs it."""
+        if self.namespace.get("__builtins__") is not builtins:
+            self.namespace["__builtins__"] = builtins
+        self.namespace.setdefault("__name__", "__main__")
+
+
+class _Result:
+    """The result frame of one run, as it comes together."""
+
+    def __init__(self, run_id: str) -> None:
+        self._id = run_id
+        self.error: str | None = None
+        self._error_type: str | None = None
+        self._return: str | None = None
+        self._value: Any = None
+        self._has_value = False
+        self._keep = True
+        self._exit_code: int | None = None
+        self._truncated_return = False
+        self._truncated_error = False
+        self.tasks_cancelled = 0
+        self.background_tasks: list[str] = []
+        self.background_threads: list[str] = []
+
+    def show(self, value: object) -> None:
+        """Take the value of the trailing expression."""
+        self._return, self._truncated_return, interrupt = preview(value)
+        if interrupt is not None:
+            self.fail(interrupt)
+            return
+        self._has_value, self._value = exact_json(value)
+
+    def fail(self, error: BaseException) -> None:
+        """Take the exception that ended the run."""
+        text, failure = gate.outcome_of(_describe, error)
+        if failure is not None:
+            # Formatting runs the exception's own methods; when those fail or are interrupted its class must do.
+            text = name_of(error), f"{name_of(error)}: (its text cannot be shown: {name_of(failure)})", False
+        self._error_type, self.error, self._truncated_error = text
+        if isinstance(error, SystemExit):
+            self._exit_code = _exit_code(error)
+
+    def leave(self, error: SystemExit) -> None:
+        """Take the `SystemExit` of a script: status 0 is success, anything but a number goes to stderr."""
+        status = _exit_code(error)
+        if error.code is not None and type(error.code) is not int:
+            gate.outcome_of(_to_stderr, error.code)
+        if status == 0:
+            self._exit_code = status
+        else:
+            self.fail(error)
+
+    def clear(self, reason: str) -> None:
+        """The worker cannot be trusted with another cell, for this reason."""
+        self._keep = False
+        self.error = f"{self.error.rstrip()}\n\n{reason}" if self.error is not None else reason
+        self._error_type = self._error_type or "RuntimeError"
+
+    def exit_status(self) -> int:
+        """What a child process that ends like this run exits with."""
+        if self._exit_code is not None:
+            return self._exit_code & 0xFF
+        return 0 if self.error is None else 1
+
+    def frame(self) -> Frame:
+        """The frame. Every part of it is bounded, so the whole stays far below the frame limit."""
+        return {
+            "frame": "result",
+            "id": self._id,
+            "success": self.error is None,
+            "return_value": self._return,
+            "value": self._value,
+            "has_value": self._has_value,
+            "error": self.error,
+            "error_type": self._error_type,
+            "interrupted": gate.interrupts.landed,
+            "keep": self._keep,
+            "exit_code": self._exit_code,
+            "truncated_return": self._truncated_return,
+            "truncated_error": self._truncated_error,
+            "tasks_cancelled": self.tasks_cancelled,
+            "background_tasks": _names(self.background_tasks),
+            "background_threads": _names(self.background_threads),
+        }
+
+
+def _names(names: list[str]) -> list[str]:
+    return [clip(printable(str(name)), NAME_BYTES)[0] for name in names[:NAMES]]
+
+
+def _describe(error: BaseException) -> tuple[str, str, bool]:
+    tracebacks = isolated_import("_repl_trio.worker.tracebacks")
+    text = tracebacks.interrupt_text(error) if gate.interrupts.landed else tracebacks.exception_text(error)
+    shown, cut = tracebacks.bounded(text, DEFAULT.error_bytes)
+    return tracebacks.type_name(error), shown.rstrip("\n"), cut
+
+
+def _to_stderr(message: object) -> None:
+    print(message, file=sys.stderr)
+
+
+def _exit_code(error: SystemExit) -> int:
+    code = error.code
+    if code is None:
+        return 0
+    return code if type(code) is int else 1

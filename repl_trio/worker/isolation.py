@@ -1,0 +1,73 @@
+"""Imports of the worker's own that a project's files cannot break."""
+
+from __future__ import annotations
+
+import sys
+
+from .gate import shielded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+
+class _Standard:
+    """What boot found: where the standard library is."""
+
+    path: list[str] = []  # noqa: RUF012 - replaced as a whole by `isolate`
+    folders: tuple[str, ...] = ()
+
+
+def isolate(path: list[str]) -> None:
+    """Take `path` as the standard library's entries for every later `isolated_import`."""
+    _Standard.path = path
+    _Standard.folders = tuple(entry + "/" for entry in path)
+
+
+def _intruders() -> dict[str, ModuleType]:
+    """Loaded modules that carry a standard module's name without being it: a project's own `selectors.py`."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__":
+            origin = getattr(module, "__file__", None)
+            if type(origin) is str and (not origin.startswith(_Standard.folders) or "/site-packages/" in origin):
+                found[name] = module
+    return found
+
+
+def standard_path() -> list[str]:
+    """A copy of the standard library's entries."""
+    return list(_Standard.path)
+
+
+@shielded
+def with_standard_path(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call with nothing but the standard library on `sys.path` and in sight in `sys.modules`.
+
+    Modules of the user's that shadow a standard one are hidden meanwhile and back in place afterwards.
+    """
+    hidden = _intruders()
+    for intruder in hidden:
+        del sys.modules[intruder]
+    users, sys.path = sys.path, list(_Standard.path)
+    # A lazily loaded module of ours deserves its bytecode file as much as those loaded at the start.
+    switch, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return call(*arguments)
+    finally:
+        sys.path, sys.dont_write_bytecode = users, switch
+        sys.modules.update(hidden)
+
+
+def isolated_import(name: str) -> Any:
+    """The module `name`, loaded where no file of the project can stand in for a standard module."""
+    loaded = sys.modules.get(name)
+    if loaded is not None and name.startswith("_repl_trio."):
+        return loaded
+    return with_standard_path(_load, name)
+
+
+def _load(name: str) -> Any:
+    return __import__(name, fromlist=("*",))

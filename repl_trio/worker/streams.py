@@ -1,0 +1,152 @@
+"""The standard streams of a generation.
+
+`sys.stdout` and `sys.stderr` are real text streams over descriptors 1 and 2, so that prints, C code and child processes
+keep their order within a stream. They stay the same objects for the whole generation, because `logging` and others keep
+the object they were given; after each cell, whatever it closed, replaced or redirected is put back.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+
+from .gate import outcome_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from io import TextIOWrapper
+    from typing import Any, NoReturn
+
+    from .link import Link
+
+_NO_TERMINAL = (
+    "there is no terminal and standard input is empty: put the value into the code, "
+    "or read it from a file or an environment variable"
+)
+_NO_DEBUGGER = (
+    "there is no terminal for a debugger: print values or use repl_source(), and look at the state in the next cell"
+)
+
+
+def _input(prompt: object = "", /) -> NoReturn:
+    """There is no terminal to ask at: raises EOFError at once."""
+    raise EOFError(f"input(): {_NO_TERMINAL}")
+
+
+def _breakpoint(*_arguments: object, **_named: object) -> NoReturn:
+    raise EOFError(f"breakpoint(): {_NO_DEBUGGER}")
+
+
+def _getpass(prompt: str = "Password: ", stream: object = None) -> NoReturn:
+    raise EOFError(f"getpass(): {_NO_TERMINAL}")
+
+
+def refuse_passwords(getpass: Any) -> None:
+    """Let the freshly imported `getpass` say at once that nobody can be asked."""
+    getpass.getpass = getpass.unix_getpass = _getpass
+
+
+def _text_stream(descriptor: int, name: str) -> TextIOWrapper:
+    raw = io.FileIO(descriptor, "w", closefd=False)
+    raw.name = name
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
+    )
+
+
+def _null_stream() -> TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8")
+
+
+def _usable(stream: TextIOWrapper) -> bool:
+    try:
+        return not stream.closed
+    except ValueError:
+        # detach() leaves an object that answers nothing any more.
+        return False
+
+
+def _flush_foreign(stream: Any) -> None:
+    stream.flush()
+
+
+def _c_flush() -> Callable[[], object]:
+    """A call that flushes C's own output buffers, or one that does nothing where `_ctypes` is missing."""
+    try:
+        import _ctypes
+
+        process = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+        address = _ctypes.dlsym(process, "fflush")
+        call = _ctypes.call_function
+    except (ImportError, AttributeError, OSError):
+        return lambda: None
+    return lambda: call(address, (None,))
+
+
+class Streams:
+    """Owner of `sys.stdin`, `sys.stdout`, `sys.stderr` and of what descriptors 0, 1 and 2 are."""
+
+    def __init__(self, link: Link) -> None:
+        self._private = ((0, link.null), (1, link.stdout), (2, link.stderr))
+        self._identity = [_identity(private) for _number, private in self._private]
+        self._flush_c: Callable[[], object] | None = None
+        self.stdin = _null_stream()
+        self.stdout = _text_stream(1, "<stdout>")
+        self.stderr = _text_stream(2, "<stderr>")
+        self._put_back()
+        builtins.input = _input
+        sys.breakpointhook = _breakpoint
+
+    def prepare(self) -> None:
+        """Find C's flush ahead of the first cell's end."""
+        if self._flush_c is None:
+            self._flush_c = _c_flush()
+
+    def flush(self) -> None:
+        """Write out what Python and C still hold. A stream that cannot be flushed is no fault of the cell."""
+        for stream in (self.stdout, self.stderr):
+            # ValueError: the cell closed it. Anything else that a write may raise is an OSError.
+            try:
+                stream.flush()
+            except (ValueError, OSError):
+                continue
+        if self._flush_c is not None:
+            self._flush_c()
+
+    def restore(self) -> None:
+        """Flush, then put back what the cell closed, replaced or redirected."""
+        for now, stream in ((sys.stdout, self.stdout), (sys.stderr, self.stderr)):
+            if now is not stream:
+                # An object of the user's; what it still holds belongs where it points now.
+                outcome_of(_flush_foreign, now)
+        self.flush()
+        for index, (number, private) in enumerate(self._private):
+            if _identity(number) != self._identity[index]:
+                os.dup2(private, number)
+        for number in (1, 2):
+            # A child may have made the shared pipe non-blocking; prints would then fail on a full one.
+            if not os.get_blocking(number):
+                os.set_blocking(number, True)
+        if not _usable(self.stdout):
+            self.stdout = _text_stream(1, "<stdout>")
+        if not _usable(self.stderr):
+            self.stderr = _text_stream(2, "<stderr>")
+        if not _usable(self.stdin):
+            self.stdin = _null_stream()
+        self._put_back()
+
+    def _put_back(self) -> None:
+        sys.stdin = sys.__stdin__ = self.stdin  # type: ignore[misc]
+        sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = self.stderr  # type: ignore[misc]
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

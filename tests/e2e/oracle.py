@@ -1,0 +1,164 @@
+"""What every line of the server must be: strict JSON, JSON-RPC, MCP of the version in force, true to our schemas.
+
+The judges are the SDK's published models (`mcp_types`) and `jsonschema`; neither is used by the server.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import jsonschema
+import mcp_types
+from mcp_types import methods
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from repl_trio.limits import DEFAULT
+from repl_trio.server.tools import tools
+
+Message = dict[str, Any]
+
+MODERN = "2026-07-28"
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+
+
+class Violation(AssertionError):
+    """The server said something that it must not say."""
+
+
+def strict(line: bytes) -> Any:
+    """The value of one line of strict JSON: ASCII or UTF-8, no NaN, no repeated key. Raises `Violation`."""
+    try:
+        return json.loads(line.decode("utf-8"), parse_constant=_constant, object_pairs_hook=_object)
+    except ValueError as error:
+        raise Violation(f"not JSON ({error}): {line[:500]!r}") from None
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key twice in one object")
+    return made
+
+
+def identity(request_id: object) -> str:
+    """An id as a key that keeps 1, 1.0 and "1" apart."""
+    return json.dumps(request_id)
+
+
+class Oracle:
+    """Judges one connection. Tell it what was `sent`, then `check` each line that came back, in order.
+
+    `result_bytes` is the bound of text and structuredContent together; None where a test has changed that limit.
+    """
+
+    def __init__(self, result_bytes: int | None = DEFAULT.result_bytes) -> None:
+        self.version: str | None = None
+        self.result_bytes = result_bytes
+        self._sent: dict[str, list[tuple[str, Message]]] = {}
+        self._opened = False
+        self._outputs = {tool["name"]: _validator(tool["outputSchema"]) for tool in tools(DEFAULT)}
+
+    def sent(self, message: object) -> None:
+        """Take note of something sent to the server; what is no request changes nothing."""
+        if not isinstance(message, dict) or "id" not in message or not isinstance(message.get("method"), str):
+            return
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        meta = params.get("_meta")
+        if not self._opened:
+            self._opened = True
+            if isinstance(meta, dict) and VERSION_KEY in meta and message["method"] != "initialize":
+                self.version = MODERN
+        self._sent.setdefault(identity(message["id"]), []).append((message["method"], params))
+
+    def check(self, line: bytes) -> Message:
+        """The message in `line` (without its newline). Raises `Violation` when it is not what it must be."""
+        message = strict(line)
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            raise Violation(f"no JSON-RPC message: {line[:500]!r}")
+        try:
+            if "method" in message:
+                self._notification(message)
+            elif "error" in message:
+                self._error(message)
+            else:
+                self._result(message)
+        except (ValueError, KeyError, jsonschema.ValidationError) as error:
+            raise Violation(f"{type(error).__name__}: {error}\n{line[:2_000]!r}") from error
+        return message
+
+    def _notification(self, message: Message) -> None:
+        _keys(message, {"jsonrpc", "method", "params"})
+        mcp_types.JSONRPCNotification.model_validate(message)
+        methods.parse_server_notification(message["method"], self._spoken(), message["params"])
+        _whole_characters(message)
+
+    def _error(self, message: Message) -> None:
+        _keys(message, {"jsonrpc", "id", "error"})
+        mcp_types.JSONRPCError.model_validate(message)
+        _keys(message["error"], {"code", "message", *(["data"] if "data" in message["error"] else [])})
+        if not message["error"]["message"]:
+            raise Violation(f"an error without a word: {message}")
+        if message["id"] is not None:
+            self._take(message)
+        _whole_characters(message["error"])
+
+    def _result(self, message: Message) -> None:
+        _keys(message, {"jsonrpc", "id", "result"})
+        method, params = self._take(message)
+        result = message["result"]
+        if method == "initialize":
+            self.version = result["protocolVersion"]
+        methods.validate_server_result(method, self._spoken(), result)
+        if method == "tools/call":
+            self.check_tool_result(params["name"], result)
+        _whole_characters(result)
+
+    def check_tool_result(self, tool: str, result: Message) -> None:
+        """One `CallToolResult`: text, structuredContent under the tool's schema, and an honest `isError`."""
+        structured = result["structuredContent"]
+        self._outputs[tool].validate(structured)
+        if not result["content"] or any(block["type"] == "text" and not block["text"] for block in result["content"]):
+            raise Violation("a result without text")
+        failed = structured.get("success") is False
+        if result["isError"] is not failed:
+            raise Violation(f"isError is {result['isError']}, success {structured.get('success')}")
+        if failed and not structured.get("error_code"):
+            raise Violation("a failure without an error_code")
+        size = sum(len(json.dumps(part, separators=(",", ":"))) for part in (result["content"], structured))
+        if self.result_bytes is not None and size > self.result_bytes:
+            raise Violation(f"text and structuredContent have {size} bytes; the limit is {self.result_bytes}")
+
+    def _take(self, message: Message) -> tuple[str, Message]:
+        """The request that a message answers; each is answered once."""
+        requests = self._sent.get(identity(message["id"]))
+        if not requests:
+            raise Violation(f"an answer to nothing, or a second one: {str(message)[:500]}")
+        return requests.pop(0)
+
+    def _spoken(self) -> str:
+        # A client of the handshake era may ping before it initializes; the newest version is then as good as any.
+        return self.version or HANDSHAKE_PROTOCOL_VERSIONS[-1]
+
+
+def _validator(schema: Any) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _keys(message: Message, expected: set[str]) -> None:
+    if set(message) != expected:
+        raise Violation(f"keys {sorted(message)}, expected {sorted(expected)}")
+
+
+def _whole_characters(part: object) -> None:
+    """No lone surrogate, which half of the clients' languages cannot hold in a string."""
+    try:
+        json.dumps(part, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Violation(f"a lone surrogate: {error.object[max(error.start - 60, 0) : error.end + 60]!r}") from None

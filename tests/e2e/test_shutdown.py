@@ -1,0 +1,172 @@
+"""The end of the server: whatever asks for it and whatever runs, exit status 0 in time, requests answered, nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.client import Client
+from tests.e2e.watch import SURROUNDINGS, active_run, all_gone, begin, carriers, content, family, living, said
+
+EXIT_BOUND = 5.0
+"""seconds. To the exit of the server; 3 are promised."""
+GONE_BOUND = 3.0
+"""seconds. For the rest, after the exit."""
+
+LEFT_OVER = "import subprocess; subprocess.Popen(['sleep', '987'], start_new_session=True)"
+ENDLESS = {
+    "Python": "while True: pass",
+    "C": "sum(range(10**13))",
+    "await": "import asyncio\nwhile True:\n    try:\n        await asyncio.sleep(60)\n    except BaseException: pass",
+}
+
+
+def broken_stdout(client: Client) -> None:
+    client.close_stdout()
+    # The server finds out when it has something to say.
+    with contextlib.suppress(BrokenPipeError):
+        client.send("ping")
+
+
+ENDINGS: dict[str, Callable[[Client], None]] = {
+    "EOF": Client.close_stdin,
+    "SIGTERM": lambda client: client.signal(signal.SIGTERM),
+    "SIGINT": lambda client: client.signal(signal.SIGINT),
+    "SIGHUP": lambda client: client.signal(signal.SIGHUP),
+    "broken stdout": broken_stdout,
+}
+
+
+def assert_over(client: Client, members: set[int]) -> None:
+    """The server ends in order, and all of these processes with it."""
+    assert client.wait(EXIT_BOUND) == 0, client.stderr()
+    all_gone(members | carriers(client.cookie), GONE_BOUND)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+def test_a_running_cell_and_what_earlier_ones_left_end_with_the_server(surroundings: str, ending: str) -> None:
+    with Client(wrap=SURROUNDINGS[surroundings]) as client:
+        client.execute(LEFT_OVER)
+        begin(client, ENDLESS["Python"])
+        members = family(client)
+        # Server, guardian, worker, and the process that was left over.
+        assert len(members) == 4
+        ENDINGS[ending](client)
+        assert_over(client, members)
+
+
+@pytest.mark.parametrize("ending", ["EOF", "SIGTERM"])
+@pytest.mark.parametrize("kind", ["C", "await"])
+def test_a_cell_that_takes_no_interrupt_does_not_hold_the_server(kind: str, ending: str) -> None:
+    with Client() as client:
+        begin(client, ENDLESS[kind])
+        members = family(client)
+        ENDINGS[ending](client)
+        assert_over(client, members)
+
+
+@pytest.mark.parametrize("ending", ["EOF", "SIGTERM"])
+def test_an_idle_server_ends_with_what_was_left_over(ending: str) -> None:
+    with Client() as client:
+        client.execute(LEFT_OVER)
+        members = family(client)
+        assert len(members) == 4
+        ENDINGS[ending](client)
+        assert_over(client, members)
+
+
+@pytest.mark.parametrize("ending", ["EOF", "SIGTERM", "SIGINT", "SIGHUP"])
+def test_requests_in_flight_are_answered_before_the_exit(ending: str) -> None:
+    with Client() as client:
+        cell = client.start_call("execute_python", code="print('begun', flush=True)\nwhile True: pass")
+        run_id = active_run(client)
+        said(client, run_id, "begun")
+        waiting = client.start_call("python_run", run_id=run_id, wait=60)
+        ENDINGS[ending](client)
+        result = client.result(cell)["structuredContent"]
+        assert (result["success"], result["error_code"], result["stdout"]) == (False, "CANCELLED", "begun\n")
+        assert client.result(waiting)["structuredContent"]["error_code"] == "CANCELLED"
+        assert client.wait(EXIT_BOUND) == 0
+
+
+def test_requests_that_were_read_before_the_end_of_stdin_are_answered() -> None:
+    with Client() as client:
+        client.execute("1")
+        requests = [client.start_call("execute_python", code=f"{number}") for number in range(3)]
+        client.close_stdin()
+        answers = [client.result(request)["structuredContent"] for request in requests]
+        # One at a time: the first runs, the others are refused, and nobody is left without an answer.
+        assert answers[0]["value"] == 0
+        assert {answer.get("error_code") for answer in answers[1:]} <= {"BUSY", None}
+        assert client.wait(EXIT_BOUND) == 0
+
+
+@pytest.mark.parametrize("ending", ["EOF", "SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_server_that_has_just_been_opened_ends(ending: str) -> None:
+    with Client() as client:
+        ENDINGS[ending](client)
+        assert client.wait(EXIT_BOUND) == 0
+
+
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGINT", "SIGHUP", "EOF"])
+def test_a_client_that_does_not_read_does_not_hold_the_server(ending: str) -> None:
+    """Megabytes of answers wait, fewer than the server holds, and a cell runs."""
+    with Client() as client:
+        size = len(client.answer(client.send("tools/list"))["result"]["tools"]) and len(client.received[-1].line)
+        client.hold_reading()
+        for _ in range(6_000_000 // size):
+            client.send("tools/list")
+        client.start_call("execute_python", code="open('marker', 'w').write('here\\n')\nwhile True: pass")
+        content(client.cwd / "marker")
+        members = family(client)
+        assert len(members) == 3
+        ENDINGS[ending](client)
+        assert_over(client, members)
+
+
+def test_a_client_that_never_reads_again_counts_as_gone() -> None:
+    with Client("--limit", "unread_bytes=500000") as client:
+        begin(client, ENDLESS["Python"])
+        size = len(client.answer(client.send("tools/list"))["result"]["tools"]) and len(client.received[-1].line)
+        members = family(client)
+        client.hold_reading()
+        with contextlib.suppress(BrokenPipeError, TimeoutError):
+            for _ in range(2 * 500_000 // size):
+                client.send("tools/list")
+        assert_over(client, members)
+
+
+def test_two_signals_end_the_server_like_one() -> None:
+    with Client() as client:
+        begin(client, ENDLESS["C"])
+        members = family(client)
+        client.signal(signal.SIGTERM)
+        client.signal(signal.SIGINT)
+        client.signal(signal.SIGTERM)
+        client.close_stdin()
+        assert_over(client, members)
+
+
+def test_atexit_and_finally_of_the_session_run_at_the_end() -> None:
+    with Client() as client:
+        client.execute(
+            "import atexit, pathlib\n"
+            "folder = pathlib.Path.cwd()\n"
+            "atexit.register(lambda: (folder / 'atexit').write_text('ran\\n'))"
+        )
+        client.close_stdin()
+        assert client.wait(EXIT_BOUND) == 0
+        assert content(client.cwd / "atexit") == "ran\n"
+
+
+def test_a_session_that_was_closed_is_gone_before_the_answer() -> None:
+    with Client() as client:
+        client.execute(LEFT_OVER)
+        members = family(client) - {client.process.pid}
+        assert len(members) == 3
+        client.structured("python_session_close", session_id=client.default_session())
+        assert not any(map(living, members))
