@@ -220,7 +220,7 @@ class Guardian:
         """Report the child's exit code, once."""
         if self.code is None:
             self.code = code
-            self.control.send({"ev": "exit", "code": code})
+            self.control.send({"ev": "exit", "code": code}, vital=True)
 
     def finish(self, reason: str | None) -> None:
         """End everything that is left, as the order says for this reason, and write the last record."""
@@ -232,7 +232,8 @@ class Guardian:
             self.climb(self.leftover if reason is None else self.orphan)
         left = self.destroy()
         milliseconds = round((now() - began) * 1000, 1)
-        self.control.send({"ev": "clean", "killed": self.killed, "left": left, "ms": milliseconds, "why": reason})
+        record: Frame = {"ev": "clean", "killed": self.killed, "left": left, "ms": milliseconds, "why": reason}
+        self.control.send(record, vital=True)
         self.control.finish(FLUSH_LIMIT)
 
     def stop_listening(self) -> None:
@@ -324,7 +325,8 @@ def send_child(child: int, number: int) -> bool:
 
 def report_start(control: Control, pid: int | None, error: str | None, *, subreaper: bool) -> None:
     """Send the answer to the spawn order."""
-    control.send({"ev": "spawned", "pid": pid, "guardian": posix.getpid(), "subreaper": subreaper, "error": error})
+    record: Frame = {"ev": "spawned", "pid": pid, "guardian": posix.getpid(), "subreaper": subreaper, "error": error}
+    control.send(record, vital=True)
 
 
 def receive_order(control: Control, wake: kernel.Wake) -> Order | None:

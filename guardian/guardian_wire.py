@@ -189,10 +189,13 @@ class Control:
         del self._received[: end + 1]
         return decode(line)
 
-    def send(self, frame: Frame) -> None:
-        """Write a frame, or keep it for later, or drop it when too much is kept already. Never blocks."""
+    def send(self, frame: Frame, *, vital: bool = False) -> None:
+        """Write a frame, or keep it for later, or drop it when too much is kept already. Never blocks.
+
+        A `vital` frame is never dropped: the few small ones that tell of a start or an end.
+        """
         line = encode(frame).encode("ascii") + b"\n"
-        if len(line) <= FRAME_LIMIT and len(self._kept) + len(line) <= KEPT_LIMIT:
+        if vital or (len(line) <= FRAME_LIMIT and len(self._kept) + len(line) <= KEPT_LIMIT):
             self._kept += line
         self.flush()
 

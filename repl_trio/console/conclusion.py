@@ -45,7 +45,7 @@ def of_file(result: ExecutionResult, generation: Generation | None) -> Conclusio
     if result.success:
         return Conclusion((), 0)
     if result.error_code == SYSTEM_EXIT and result.exit_code is not None:
-        return Conclusion(_exit_message(error, result.exit_code), result.exit_code & 0xFF)
+        return Conclusion((), result.exit_code & 0xFF)  # the worker has written what `sys.exit("text")` prints
     if result.error_code == WORKER_DIED and generation is not None:
         return _death(generation)
     if result.error_code in _NO_WORKER:
@@ -54,12 +54,6 @@ def of_file(result: ExecutionResult, generation: Generation | None) -> Conclusio
         # The first line speaks of a namespace to go on with; a file has none.
         error = error.partition("\n")[2]
     return Conclusion((("stderr", error),) if error else (), 1)
-
-
-def _exit_message(error: str, code: int) -> Lines:
-    """What `sys.exit("text")` prints. The frame carries the code alone, so the text comes from the end of the error."""
-    message = error.rpartition("SystemExit: ")[2] if "SystemExit: " in error else ""
-    return (("stderr", message),) if code == 1 and message not in ("", "1", "True") else ()
 
 
 def _death(generation: Generation) -> Conclusion:

@@ -59,7 +59,7 @@ class Terminal:
                 return await trio.to_thread.run_sync(self._prompt, abandon_on_cancel=True)
             except Cleared:
                 continue
-            except (Ended, EOFError):  # EOFError: the terminal is gone
+            except (Ended, EOFError, OSError, termios.error):  # all but the first: the terminal is gone
                 return None
         return None
 

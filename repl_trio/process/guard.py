@@ -117,10 +117,11 @@ class Guard:
 
     async def _receive(self) -> bytes:
         while True:
+            await trio.lowlevel.wait_readable(self._socket)
             try:
                 return self._socket.recv(65_536, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._socket)
+                continue
             except OSError:
                 return b""
 

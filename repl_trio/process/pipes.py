@@ -62,17 +62,24 @@ class PipeReader:
         """The next bytes, `b""` at EOF or after `close`. A checkpoint, and no more than one when bytes are there: each
         costs a scheduler step on the way of every call.
         """
-        while True:
-            try:
-                await trio.lowlevel.wait_readable(self._fd)
-            except trio.ClosedResourceError:
-                return b""
-            except (PermissionError, ValueError):
-                # epoll takes no regular files (`repl-trio < requests`), which can always be read; -1 is a closed end.
-                await trio.lowlevel.checkpoint()
+        while await self._readable():
             chunk = self.read_now()
             if chunk is not None:
                 return chunk
+        return b""
+
+    async def _readable(self) -> bool:
+        """Wait until a read will not block; False after `close`."""
+        if self._fd < 0:
+            return False
+        try:
+            await trio.lowlevel.wait_readable(self._fd)
+        except trio.ClosedResourceError:
+            return False
+        except PermissionError:
+            # epoll takes no regular files (`repl-trio < requests`); those can always be read.
+            await trio.lowlevel.checkpoint()
+        return True
 
     def close(self) -> None:
         """Close the end; a waiting `receive` returns `b""`."""

@@ -110,11 +110,8 @@ class Generation:
         """
         self._inspections += 1
         number = str(self._inspections)
-        with trio.move_on_after(self._limits.guardian_ack):
-            try:
-                await self._commands.send(frames.encode({"frame": "inspect", "id": number}, self._limits.frame_bytes))
-            except BrokenPipe:
-                return [], 0
+        with suppress(BrokenPipe), trio.move_on_after(self._limits.guardian_ack):
+            await self._commands.send(frames.encode({"frame": "inspect", "id": number}, self._limits.frame_bytes))
             while number not in self._namespaces and self.alive:
                 self._inspected = trio.Event()
                 await self._inspected.wait()

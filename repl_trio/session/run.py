@@ -54,6 +54,7 @@ class Run:
         self.reply: Frame | None = None
         self.result: ExecutionResult | None = None
         self.generation = 0
+        self.reset = False  # whether a new worker was asked for
         self.state_reset = False
         self.since = 0  # start ticks: what began later below the worker belongs to this run
         self.accepted = trio.current_time()

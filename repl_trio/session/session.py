@@ -91,6 +91,7 @@ class Session:
             raise SessionClosing(f"Session {self.id} is closing; the cell was not run.", state=CLEARED)
         self._check_generation(expected_generation)
         run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits, tap)
+        run.reset = reset
         self.active = run
         self._runs[run.id] = run
         while len(self._runs) > self._limits.runs_retained:
@@ -102,7 +103,7 @@ class Session:
             except ReplError as error:
                 run.fail(error, self._state())
                 return run
-        self._surroundings.nursery.start_soon(self._lead, run, reset)
+        self._surroundings.nursery.start_soon(self._lead, run)
         return run
 
     async def _free(self) -> None:
@@ -136,11 +137,11 @@ class Session:
                 state=PRESERVED if self.alive else CLEARED,
             )
 
-    async def _lead(self, run: Run, reset: bool) -> None:
+    async def _lead(self, run: Run) -> None:
         """The driver: one task that leads a run from acceptance to its answer."""
         try:
             with run.scope:
-                if run.machine.state == run_table.ACCEPTED and not await self._prepare(run, reset=reset):
+                if run.machine.state == run_table.ACCEPTED and not await self._prepare(run):
                     return
                 if self.generation is not None and self.generation.undelivered:
                     await self.generation.deliver()
@@ -151,9 +152,9 @@ class Session:
             if not run.finished:
                 run.abandon()
 
-    async def _prepare(self, run: Run, *, reset: bool) -> bool:
+    async def _prepare(self, run: Run) -> bool:
         """Find or start the worker and give it the cell; False when the run has ended instead."""
-        if reset and self.generation is not None:
+        if run.reset and self.generation is not None:
             await self.generation.stop()
         if not self.alive:
             run.machine.advance("launch")

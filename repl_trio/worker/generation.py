@@ -13,7 +13,7 @@ from ..limits import DEFAULT
 from . import gate, origin, source, threads
 from .history import History
 from .hooks import ImportHooks
-from .isolation import isolated_import
+from .isolation import isolated_import, with_standard_path
 from .namespace import Helpers
 from .preview import clip, exact_json, name_of, preview, printable
 from .script import AsScript
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: Names of background tasks and threads in a result, and bytes of each: a session may keep thousands.
 NAMES = 100
 NAME_BYTES = 100
+#: The lowest recursion limit a cell can leave behind: the worker's own calls between cells need some.
+RECURSION = 300
 #: Rounds of cancelling a cell's asyncio tasks.
 ROUNDS = 3
 #: Seconds after a run in which an interrupt may still be meant for it: the time a signal may be on its way.
@@ -66,6 +68,7 @@ class Generation:
         if self._loop is not None:
             self._loop.begin()
         gate.begin_run()
+        self._link.begun += 1
         result = _Result(frame["id"])
         self._streams.restore()
         if frame["path"] is not None:
@@ -75,6 +78,8 @@ class Generation:
         if os.getpid() != self._link.pid:
             self._streams.flush()
             os._exit(result.exit_status())
+        if sys.getrecursionlimit() < RECURSION:
+            sys.setrecursionlimit(RECURSION)
         self._retire(result)
         self._streams.restore()
         gate.end_run()
@@ -117,7 +122,7 @@ class Generation:
                 result.fail(error)
 
     def _announced(self) -> bool:
-        """Whether an interrupt between runs is for the run about to begin: a frame waits, and the last run is long over.
+        """Whether an interrupt between runs is for the next: its frame waits, and the last run is long over.
 
         Soon after a run it could as well be a late one of that run, and must not hit the next.
         """
@@ -195,6 +200,9 @@ class _Result:
     def fail(self, error: BaseException) -> None:
         """Take the exception that ended the run."""
         text, failure = gate.outcome_of(_describe, error)
+        if failure is not None and not gate.interrupts.landed:
+            # A module of the user's that shadows one of `traceback`'s is a common reason; out of sight it does no harm.
+            text, failure = gate.outcome_of(with_standard_path, _describe, error)
         if failure is not None:
             # Formatting runs the exception's own methods; when those fail or are interrupted its class must do.
             text = name_of(error), f"{name_of(error)}: (its text cannot be shown: {name_of(failure)})", False

@@ -54,9 +54,13 @@ def with_standard_path(call: Callable[..., Any], *arguments: Any) -> Any:
     users, sys.path = sys.path, list(_Standard.path)
     # A lazily loaded module of ours deserves its bytecode file as much as those loaded at the start.
     switch, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    # Imports nest deeply, and a cell may have lowered the limit.
+    depth = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(depth, 1_000))
     try:
         return call(*arguments)
     finally:
+        sys.setrecursionlimit(depth)
         sys.path, sys.dont_write_bytecode = users, switch
         sys.modules.update(hidden)
 

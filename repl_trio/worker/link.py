@@ -52,6 +52,8 @@ class Link:
     def __init__(self) -> None:
         self.requests: _queue.SimpleQueue[Frame] = _queue.SimpleQueue()
         self.pid = os.getpid()
+        self._received = 0
+        self.begun = 0  # frames whose run has begun; counted by the main thread
         self._lock = _thread.allocate_lock()
         self._input = move_up(0)
         self._output = move_up(3)
@@ -74,12 +76,12 @@ class Link:
         faulthandler.register(_signal.SIGUSR1, self._crash, all_threads=False)
 
     def frame_waits(self) -> bool:
-        """Whether the server has sent something that the main thread has not taken."""
+        """Whether the server has sent a frame whose run has not begun."""
         import select
 
         poll = select.poll()
         poll.register(self._input, select.POLLIN)
-        return not self.requests.empty() or bool(poll.poll(0))
+        return self._received > self.begun or bool(poll.poll(0))
 
     def start_reader(self) -> None:
         """Read frames on a thread of the lowest level: it shows in no list of the user's threads."""
@@ -134,6 +136,7 @@ class Link:
                     if isinstance(line, Oversized):
                         raise frames.FrameError(f"a frame of {line.size} bytes; the limit is {DEFAULT.frame_bytes}")
                     frame = frames.decode(line, frames.TO_WORKER)
+                    self._received += 1
                     self.requests.put(frame)
                     if frame["frame"] == "shutdown":
                         # The server may close the link right behind it; atexit handlers shall still run.

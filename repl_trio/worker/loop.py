@@ -3,9 +3,9 @@
 Loaded on the first top-level `await` (`isolation.isolated_import`): importing asyncio costs twice a worker's start.
 
 An interrupt never goes through a running loop as KeyboardInterrupt: that was measured to lose a ready handle, and with
-it a task, now and then. It cancels the task that the loop runs for, the cell's own or that of an `asyncio.run` in it, and
-when user code is running at that very moment it raises CancelledError there, an ordinary end of a task. From the second
-interrupt on CancelledError is also raised inside asyncio's own code, as long as a callback of the loop is running.
+it a task, now and then. It cancels the task that the loop runs for, the cell's own or that of an `asyncio.run` in it,
+and when user code is running at that very moment it raises CancelledError there, an ordinary end of a task. From the
+second interrupt on CancelledError is also raised inside asyncio's own code, while a callback of the loop is running.
 """
 
 from __future__ import annotations

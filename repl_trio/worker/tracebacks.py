@@ -10,7 +10,12 @@ Loaded on the first error (`isolation.isolated_import`), because `traceback` is 
 
 from __future__ import annotations
 
+import ast
+import linecache
+import os
+import tokenize
 import traceback
+import unicodedata
 
 from . import origin
 from .preview import name_of, printable
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+#: What `traceback` and `linecache` import at the moment they need it: then it would come from the project's folder.
+PRELOADED = (ast, linecache, os, tokenize, unicodedata)
 #: Bytes of the beginning of an error that are kept when it must be shortened; the end gets the rest.
 HEAD = 3_000
 #: Innermost frames looked at in one traceback: a raised recursion limit can make a million of them.

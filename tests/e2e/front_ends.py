@@ -18,10 +18,12 @@ import psutil
 
 from tests.e2e.server_process import server_command
 
-BOUND = 60.0
+BOUND = 30.0
 """seconds. A wide bound for anything that could hang."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[=>78]|\x1b\][^\x07]*\x07")
-_PROMPT = ">>> "
+# The text of a prompt may be drawn more than once; bracketed paste is switched on once for each.
+_PROMPT_BEGINS = "\x1b[?2004h"
+_PROMPT = "\0prompt\0"
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -41,7 +43,7 @@ def run(
 
 @contextmanager
 def started(*arguments: str, cwd: Path, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """A running product with pipes, killed if the test does not see its end. `before` stands in front of its command."""
+    """A running product with pipes, killed if the test does not see its end; `before` stands before its command."""
     with subprocess.Popen(
         [*before, *server_command(*arguments)],
         cwd=cwd,
@@ -94,7 +96,7 @@ class Terminal:
         return before
 
     def prompt(self) -> str:
-        """Read until the next prompt; what came before it."""
+        """Read until the next prompt takes keys; what came before it."""
         return self.expect(_PROMPT)
 
     def run(self, code: str) -> str:
@@ -132,7 +134,8 @@ class Terminal:
         cut = self._raw.rfind(b"\x1b")
         whole = self._raw if cut < 0 or _CONTROL.match(self._raw[cut:].decode("utf-8", "replace")) else self._raw[:cut]
         self._raw = self._raw[len(whole) :]
-        self._seen += _CONTROL.sub("", whole.decode("utf-8", "replace")).replace("\r", "")
+        text = whole.decode("utf-8", "replace").replace(_PROMPT_BEGINS, _PROMPT)
+        self._seen += _CONTROL.sub("", text).replace("\r", "")
 
 
 @contextmanager

@@ -188,11 +188,11 @@ def test_the_end_of_the_terminal_ends_it(tmp_path: Path, code: str) -> None:
 
 def test_a_dumb_terminal_will_do(tmp_path: Path) -> None:
     with terminal("console", cwd=tmp_path, kind="dumb") as screen:
-        screen.prompt()
+        screen.expect(">>> ")
         screen.type("6 * 7\r")
         screen.expect("42\n")
-        screen.prompt()
-        screen.type(CTRL_D)
+        screen.expect(">>> ")
+        screen.type(":quit\r")
         assert screen.end() == 0
 
 

@@ -19,6 +19,9 @@ child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 print(os.getpid(), child.pid, flush=True)
 """
 
+#: bytes. More than one pipe holds (64 KiB), less than the two on the way and the chunk between them.
+WAITING = 150_000
+
 
 def write(folder: Path, source: str) -> str:
     (folder / "file.py").write_text(source)
@@ -177,7 +180,7 @@ def test_a_signal_ends_it_while_nobody_reads_its_output(tmp_path: Path, number: 
 
 
 def test_a_finished_file_waits_for_the_reader_and_a_signal_ends_the_wait(tmp_path: Path) -> None:
-    source = PIDS + "print('x' * 400_000)\n"
+    source = PIDS + f"print('x' * {WAITING})\n"
     with started("exec", write(tmp_path, source), cwd=tmp_path) as process:
         left = pids(process)
         for pid in left:
@@ -188,11 +191,11 @@ def test_a_finished_file_waits_for_the_reader_and_a_signal_ends_the_wait(tmp_pat
 
 
 def test_the_whole_output_reaches_a_late_reader(tmp_path: Path) -> None:
-    source = PIDS + "print('x' * 400_000)\n"
+    source = PIDS + f"print('x' * {WAITING})\n"
     with started("exec", write(tmp_path, source), cwd=tmp_path) as process:
         for pid in pids(process):
             assert_gone(pid)
-        assert process.communicate(timeout=BOUND)[0] == b"x" * 400_000 + b"\n"
+        assert process.communicate(timeout=BOUND)[0] == b"x" * WAITING + b"\n"
         assert process.returncode == 0
 
 

@@ -116,6 +116,7 @@ def test_a_server_that_has_just_been_opened_ends(ending: str) -> None:
 def test_a_client_that_does_not_read_does_not_hold_the_server(ending: str) -> None:
     """Megabytes of answers wait, fewer than the server holds, and a cell runs."""
     with Client() as client:
+        client.execute("1")
         size = len(client.answer(client.send("tools/list"))["result"]["tools"]) and len(client.received[-1].line)
         client.hold_reading()
         for _ in range(6_000_000 // size):
@@ -126,6 +127,8 @@ def test_a_client_that_does_not_read_does_not_hold_the_server(ending: str) -> No
         assert len(members) == 3
         ENDINGS[ending](client)
         assert_over(client, members)
+        # What is in the pipe ends in the middle of a line.
+        client.close_stdout()
 
 
 def test_a_client_that_never_reads_again_counts_as_gone() -> None:
@@ -138,6 +141,7 @@ def test_a_client_that_never_reads_again_counts_as_gone() -> None:
             for _ in range(2 * 500_000 // size):
                 client.send("tools/list")
         assert_over(client, members)
+        client.close_stdout()
 
 
 def test_two_signals_end_the_server_like_one() -> None:

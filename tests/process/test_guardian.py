@@ -148,7 +148,7 @@ def test_order_may_come_in_pieces() -> None:
         assert [frame.get("code") for frame in guardian.rest()] == [None, 4, None]
 
 
-@pytest.mark.parametrize("targets", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [7, 0, 1, 5, 2]])
+@pytest.mark.parametrize("targets", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [7, 0, 1, 5, 2], [20, 0, 1, 14, 2]])
 def test_descriptors_are_handed_over_exactly(targets: list[int]) -> None:
     source = """
 import os

@@ -7,21 +7,41 @@ import contextlib
 import fcntl
 import os
 import select
+import shutil
 import signal
+import sys
 import termios
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 import repl_trio
 from repl_trio.limits import DEFAULT
 from repl_trio.wire import frames
 from repl_trio.wire.framing import LineDecoder
 
+#: Versions that a worker must serve; each is looked for, and a missing one is a visible skip.
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 BOOT = Path(repl_trio.__file__).parent / "worker" / "boot.py"
 #: Seconds that nothing in these tests may take: a hang bound, not an expectation.
 BOUND = 30.0
+
+
+def interpreter(version: str) -> str:
+    """A CPython of this version: a pyenv one, one on PATH, or the one that runs the tests. Skips when there is none."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        # Not the test environment's own: the tests are about a Python that has nothing installed.
+        return os.path.realpath(sys.executable)
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for found in sorted(root.glob(f"{version}.*/bin/python{version}")):
+        return str(found)
+    on_path = shutil.which(f"python{version}")
+    if on_path is None or "shims" in on_path:
+        pytest.skip(f"no Python {version} here")
+    return on_path
 
 
 class Gone(Exception):
@@ -56,7 +76,9 @@ class Answer:
 class WorkerDriver:
     """One worker process. Use as a context manager: the process and everything in its session is killed at the end."""
 
-    def __init__(self, python: str, cwd: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, python: str, cwd: Path, env: dict[str, str] | None = None, arguments: list[str] | None = None
+    ) -> None:
         down_read, self._down = os.pipe()
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
@@ -69,7 +91,7 @@ class WorkerDriver:
         self._frames: list[dict[str, Any]] = []
         self._runs = 0
         given = (down_read, out_write, err_write, up_write, crash_write)
-        self.pid = _spawn(python, given, cwd, env)
+        self.pid = _spawn([python, *(arguments or [str(BOOT)])], given, cwd, env)
         for descriptor in given:
             os.close(descriptor)
         self._exit = os.pidfd_open(self.pid)
@@ -219,13 +241,13 @@ class WorkerDriver:
         return text
 
 
-def _spawn(python: str, given: tuple[int, ...], cwd: Path, env: dict[str, str] | None) -> int:
+def _spawn(command: list[str], given: tuple[int, ...], cwd: Path, env: dict[str, str] | None) -> int:
     # posix_spawn places all five descriptors; the shell is there for the working directory alone.
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 20 + index) for index, descriptor in enumerate(given)]
     try:
         return os.posix_spawn(
             "/bin/sh",
-            ["sh", "-c", 'cd "$0" && exec "$1" "$2"', str(cwd), python, str(BOOT)],
+            ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *command],
             {**os.environ, **(env or {})},
             file_actions=[(os.POSIX_SPAWN_DUP2, number, place) for place, number in enumerate(high)],
             setsid=True,
