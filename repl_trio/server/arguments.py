@@ -53,9 +53,16 @@ def _check_value(pointer: str, value: object, rules: dict[str, object]) -> None:
     if type(value) not in _TYPES[kind] and not whole:
         raise BadArguments(pointer, f"{'an' if kind[0] in 'aeio' else 'a'} {kind} is expected")
     if isinstance(value, str):
-        longest = rules.get("maxLength")
-        if isinstance(longest, int) and (len(value) > longest or len(value.encode("utf-8", "surrogatepass")) > longest):
+        longest = rules["maxLength"]
+        assert isinstance(longest, int)
+        if len(value) > longest:
             raise BadArguments(pointer, f"has more than {longest} bytes")
+        try:
+            size = len(value.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise BadArguments(pointer, f"has a lone surrogate at character {error.start}") from None
+        if size > longest:
+            raise BadArguments(pointer, f"has {size} bytes, more than {longest}")
     elif isinstance(value, int | float):
         smallest, largest = rules.get("minimum"), rules.get("maximum")
         # `not >=` instead of `<`: a NaN compares false with everything and must not pass.

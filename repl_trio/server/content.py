@@ -55,22 +55,17 @@ def started(run: Run, generation: int) -> Reply:
 
 def progress(run: Run, generation: int, after: str | None, limits: Limits) -> Reply:
     """The reply of `python_run` for an active run: its output since the cursor `after`."""
-    stdout, stderr, cursor = _page(run, after, limits)
+    stdout, stderr, cursor = _page(run, after, _room(None, limits))
     structured = _identity(run, generation) | {"stdout": stdout, "stderr": stderr, "next": cursor}
     head = f"Run {run.id} is {run.status} ({run.elapsed_ms / 1000:.1f} s). Go on with after={cursor!r}."
     return Reply(_join([head, *_output_parts(stdout, stderr)]), structured)
 
 
 def finished(run: Run, limits: Limits, after: str | None = None) -> Reply:
-    """The reply for a finished run; with a cursor, its output from there on instead of the whole."""
+    """The reply for a finished run; with a cursor, its output from there on, and the rest only as far as it is short."""
     result = run.result
     assert result is not None
-    if after is not None:
-        stdout, stderr, cursor = _page(run, after, limits)
-        more = cursor if cursor != _cursor(run.stdout.total, run.stderr.total) else None
-        fitted = _Fitted(stdout, stderr, result, cut=(False, False), more=more)
-    else:
-        fitted = _fit(run, result, limits)
+    fitted = _fit(run, result, limits) if after is None else _fit_page(run, result, after, limits)
     return Reply(_text(fitted, result), _structured(run, fitted, result), is_error=not result.success)
 
 
@@ -87,39 +82,33 @@ class _Fitted:
 
     __slots__ = ("cut", "error", "error_cut", "more", "return_cut", "return_value", "stderr", "stdout", "with_value")
 
-    def __init__(
-        self, stdout: str, stderr: str, result: ExecutionResult, *, cut: tuple[bool, bool], more: str | None
-    ) -> None:
-        self.stdout = stdout
-        self.stderr = stderr
-        self.cut = cut
-        self.more = more
-        self.error = result.error
+    def __init__(self, result: ExecutionResult) -> None:
+        self.stdout = ""
+        self.stderr = ""
+        self.cut = (False, False)
+        self.more: str | None = None
+        self.error = _clean(result.error)
         self.error_cut = result.truncated_error
-        self.return_value = result.return_value
+        self.return_value = _clean(result.return_value)
         self.return_cut = result.truncated_return
         self.with_value = result.has_value
 
 
+def _clean(text: str | None) -> str | None:
+    """Text without lone surrogates, which many clients' JSON cannot hold: they are shown as escapes."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _fit(run: Run, result: ExecutionResult, limits: Limits) -> _Fitted:
-    few = len(result.return_value or "") + len(result.error or "") + run.stdout.total + run.stderr.total
-    if few <= _FEW and not (result.has_value and len(result.return_value or "") > _FEW):
-        return _Fitted(run.stdout.render()[0], run.stderr.render()[0], result, cut=(False, False), more=None)
-    room = (limits.result_bytes - _FRAMEWORK) // 2
-    fitted = _Fitted("", "", result, cut=(False, False), more=None)
-    if fitted.error is not None:
-        fitted.error, cut = _shorten(fitted.error, room * 55 // 100)
-        fitted.error_cut |= cut
-        room -= _cost(fitted.error)
-    if fitted.return_value is not None:
-        fitted.return_value, cut = _shorten(fitted.return_value, room * 40 // 100)
-        fitted.return_cut |= cut
-        room -= _cost(fitted.return_value)
-    if fitted.with_value:
-        # The value stands once where the parts stand twice.
-        spent = _cost(result.value) // 2
-        fitted.with_value = spent <= room * 40 // 100
-        room -= spent if fitted.with_value else 0
+    fitted = _Fitted(result)
+    names = sum(map(len, result.background_tasks + result.background_threads))
+    texts = len(fitted.return_value or "") + len(fitted.error or "")
+    if texts + names + run.stdout.total + run.stderr.total <= _FEW and not (fitted.with_value and texts > _FEW):
+        fitted.stdout, fitted.stderr = run.stdout.render()[0], run.stderr.render()[0]
+        return fitted
+    room = _fit_parts(fitted, result, _room(result, limits), 55, 40)
     fitted.stderr, stderr_gap = _render(run.stderr, room * 30 // 100)
     fitted.stdout, stdout_gap = _render(run.stdout, room - _cost(fitted.stderr))
     fitted.cut = (stdout_gap is not None, stderr_gap is not None)
@@ -129,6 +118,39 @@ def _fit(run: Run, result: ExecutionResult, limits: Limits) -> _Fitted:
             run.stderr.total if stderr_gap is None else stderr_gap,
         )
     return fitted
+
+
+def _fit_page(run: Run, result: ExecutionResult, after: str, limits: Limits) -> _Fitted:
+    fitted = _Fitted(result)
+    room = _fit_parts(fitted, result, _room(result, limits), 15, 10)
+    fitted.stdout, fitted.stderr, cursor = _page(run, after, room)
+    if cursor != _cursor(run.stdout.total, run.stderr.total):
+        fitted.more = cursor
+    return fitted
+
+
+def _room(result: ExecutionResult | None, limits: Limits) -> int:
+    """Bytes of JSON that parts which stand in both forms may take together."""
+    names = 0 if result is None else _cost([*result.background_tasks, *result.background_threads])
+    return (limits.result_bytes - _FRAMEWORK - names) // 2
+
+
+def _fit_parts(fitted: _Fitted, result: ExecutionResult, room: int, error_share: int, value_share: int) -> int:
+    """Shorten error, preview and value to their shares (in percent of what is left); the room that remains."""
+    if fitted.error is not None:
+        fitted.error, cut = _shorten(fitted.error, room * error_share // 100)
+        fitted.error_cut |= cut
+        room -= _cost(fitted.error)
+    if fitted.return_value is not None:
+        fitted.return_value, cut = _shorten(fitted.return_value, room * value_share // 100)
+        fitted.return_cut |= cut
+        room -= _cost(fitted.return_value)
+    if fitted.with_value:
+        # The value stands once where the parts stand twice.
+        spent = _cost(result.value) // 2
+        fitted.with_value = spent <= room * value_share // 100
+        room -= spent if fitted.with_value else 0
+    return room
 
 
 def _cost(part: object) -> int:
@@ -179,10 +201,9 @@ def _offsets(after: str) -> tuple[int, int] | None:
     return int(first), int(second)
 
 
-def _page(run: Run, after: str | None, limits: Limits) -> tuple[str, str, str]:
-    """Output of both streams from a cursor on, within half a result, and the cursor to go on from."""
+def _page(run: Run, after: str | None, room: int) -> tuple[str, str, str]:
+    """Output of both streams from a cursor on, within `room`, and the cursor to go on from."""
     offsets = (_offsets(after) if after is not None else None) or (0, 0)
-    room = (limits.result_bytes - _FRAMEWORK) // 2
     stderr, stderr_next = _read(run.stderr, offsets[1], room // 3, ended=run.finished)
     stdout, stdout_next = _read(run.stdout, offsets[0], room - _cost(stderr), ended=run.finished)
     return stdout, stderr, _cursor(stdout_next, stderr_next)

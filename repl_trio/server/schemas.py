@@ -102,11 +102,8 @@ def array(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
-def text(description: str, longest: int | None = None) -> Schema:
-    schema: Schema = {"type": "string", "description": description}
-    if longest is not None:
-        schema["maxLength"] = longest
-    return schema
+def text(description: str, longest: int) -> Schema:
+    return {"type": "string", "description": description, "maxLength": longest}
 
 
 def flag(description: str) -> Schema:

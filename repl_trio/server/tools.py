@@ -25,6 +25,9 @@ cells: top-level await works, `sh("command")` runs a shell command, `repl_histor
 cells. There is no stdin.\
 """
 
+_ID = 100  # bytes of an id or a cursor: ours are shorter
+_PATH = 4_096  # bytes: no kernel opens a longer one
+
 _HINTS = {
     "reads": {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
     "runs": {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
@@ -64,7 +67,7 @@ def _tool(name: str, description: str, arguments: Schema, result: Schema, hints:
 
 
 def _session() -> dict[str, Schema]:
-    return {"session_id": text("Which session; without it the default one. Take it from python_health.")}
+    return {"session_id": text("Which session; without it the default one. Take it from python_health.", _ID)}
 
 
 def _cell(limits: Limits) -> dict[str, Schema]:
@@ -112,8 +115,8 @@ def _start(limits: Limits) -> Tool:
 
 def _run(limits: Limits) -> Tool:
     arguments = {
-        "run_id": text("Which run; without it the latest of the session."),
-        "after": text("Cursor from `next` of an earlier reply; without it from the start."),
+        "run_id": text("Which run; without it the latest of the session.", _ID),
+        "after": text("Cursor from `next` of an earlier reply; without it from the start.", _ID),
         "wait": number(
             f"Wait until the run ends, at most this many seconds (0-{limits.wait_max:g}).", 0, limits.wait_max
         ),
@@ -135,7 +138,9 @@ def _cancel() -> Tool:
         "python_cancel",
         "Interrupt a run: the cell gets a KeyboardInterrupt and the namespace is kept if the code lets go within about "
         "two seconds, otherwise its worker is killed. Returns at once; python_run tells how it ended.",
-        schemas.object_schema({"run_id": text("Which run; without it the active one of the session.")} | _session()),
+        schemas.object_schema(
+            {"run_id": text("Which run; without it the active one of the session.", _ID)} | _session()
+        ),
         shape(schemas.FAILURE | fields),
         "ends",
     )
@@ -155,8 +160,8 @@ def _health() -> Tool:
 def _open(limits: Limits) -> Tool:
     arguments = {
         "name": text("A label.", limits.session_name_bytes),
-        "project": text("Project directory, the cells' working directory; without it the server's."),
-        "python": text("Interpreter, CPython 3.10 or newer; without it chosen from the project."),
+        "project": text("Project directory, the cells' working directory; without it the server's.", _PATH),
+        "python": text("Interpreter, CPython 3.10 or newer; without it chosen from the project.", _PATH),
     }
     return _tool(
         "python_session_open",
@@ -198,7 +203,9 @@ def _close() -> Tool:
         "python_session_close",
         "Close a session: its run is cancelled, its worker and everything the worker started end, its namespace is "
         "gone. Closing the default session leaves a new, empty default one.",
-        schemas.object_schema({"session_id": text("Which session: nothing is closed by default.")}, ["session_id"]),
+        schemas.object_schema(
+            {"session_id": text("Which session: nothing is closed by default.", _ID)}, ["session_id"]
+        ),
         shape(schemas.FAILURE | {"closed": "flag", "session_id": "text"}),
         "ends",
     )

@@ -19,6 +19,10 @@ from ..wire.frames import Frame, FrameError
 from ..wire.framing import LineDecoder
 from .capture import Capture
 from .run import Run
+from .stack import tidy
+
+
+_LINK_CLOSED = "The worker's link to the server was closed, by code that closes descriptors it did not open"
 
 
 class Generation:
@@ -163,8 +167,8 @@ class Generation:
 
     def last_words(self) -> str:
         """What faulthandler wrote: the stack of a crash or of the dump rung. Empty when there is nothing."""
-        self._words = (self._words + b"".join(self._trace.drain()))[-4_000:]
-        return self._words.decode("utf-8", "replace").strip()
+        self._words = (self._words + b"".join(self._trace.drain()))[-16_000:]
+        return tidy(self._words.decode("utf-8", "replace"))
 
     # -- what the worker sends ---------------------------------------------------------------------------------
 
@@ -185,7 +189,7 @@ class Generation:
         with trio.move_on_after(self._limits.guardian_ack):
             await self.guard.exited.wait()
         if not self.guard.exited.is_set():
-            self.end("The worker's link to the server was closed, by code that closes descriptors it did not open")
+            self.end(_LINK_CLOSED)
             self.guard.stop()
 
     def _frame(self, frame: Frame) -> None:
@@ -231,6 +235,8 @@ class Generation:
             except ValueError:
                 name = f"signal {-code}"
             return f"The worker was ended by {name}"
+        if code == frames.EXIT_LINK_CLOSED:
+            return _LINK_CLOSED
         return f"The worker exited with code {code}"
 
     # -- output ------------------------------------------------------------------------------------------------
@@ -279,16 +285,14 @@ class Generation:
         if self.alive:
             return None
         if self._refusal is not None:
-            return InterpreterBroken(f"{self.python}: {self._refusal}. The cell did not run.")
+            return InterpreterBroken(f"{self.python}: {self._refusal}.")
         if self.guard.error is not None:
-            return InterpreterBroken(f"{self.python} could not be started ({self.guard.error}). The cell did not run.")
+            return InterpreterBroken(f"{self.python} could not be started ({self.guard.error}).")
         self._drain()
         words = self._background["stderr"].render(2_000)[0].strip()
         how = self.death or f"The worker did not become ready in {self._limits.worker_start:g} s"
         said = f" Its stderr ends with:\n{words}" if words else ""
-        return WorkerStartFailed(
-            f"No worker came up with {self.python}. {how}. The cell did not run; `repl-trio doctor` checks more.{said}"
-        )
+        return WorkerStartFailed(f"No worker came up with {self.python}. {how}. `repl-trio doctor` checks more.{said}")
 
     def _close(self) -> None:
         self._commands.close()

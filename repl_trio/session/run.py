@@ -200,4 +200,4 @@ def _whole(value: object) -> int | None:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    return tuple(str(name)[:200] for name in value[:20]) if type(value) is list else ()
+    return tuple(str(name)[:60] for name in value[:10]) if type(value) is list else ()

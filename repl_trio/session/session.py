@@ -224,18 +224,25 @@ class Session:
     async def _launch(self) -> Generation:
         interpreter = self.choose_interpreter()
         number = self.generations + 1
-        generation: Generation = await self._surroundings.nursery.start(self._own, number, interpreter)
+        generation: Generation | OSError = await self._surroundings.nursery.start(self._own, number, interpreter)
+        if isinstance(generation, OSError):
+            raise WorkerStartFailed(f"No process could be started ({generation}). The cell did not run.")
         if generation.problem is not None:
-            raise generation.problem
+            raise type(generation.problem)(f"{generation.problem.message} The cell did not run.")
         self.generations = number
         self.python_version = generation.python_version
         return generation
 
-    async def _own(self, number: int, interpreter: Interpreter, task_status: trio.TaskStatus[Generation]) -> None:
+    async def _own(
+        self, number: int, interpreter: Interpreter, task_status: trio.TaskStatus[Generation | OSError]
+    ) -> None:
         """The owner task of one generation: holds it open until its worker is dead."""
         start, self.head_start = self.head_start, None
-        if start is None:
-            start = start_worker(interpreter.path, self.project, self._surroundings.environment, self._limits)
+        try:
+            start = start or start_worker(interpreter.path, self.project, self._surroundings.environment, self._limits)
+        except OSError as error:  # as a value: raised, it would end the nursery of all sessions
+            task_status.started(error)
+            return
         async with open_generation(number, start, self._limits) as generation:
             task_status.started(generation)
             if generation.problem is None:

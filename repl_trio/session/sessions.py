@@ -8,7 +8,15 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ..errors import InterpreterBroken, LimitReached, ProjectNotFound, ReplError, SessionClosing, UnknownSession
+from ..errors import (
+    InterpreterBroken,
+    LimitReached,
+    ProjectNotFound,
+    ReplError,
+    SessionClosing,
+    UnknownSession,
+    WorkerStartFailed,
+)
 from ..process.start import WorkerStart, start_worker
 from ..settings import Settings
 from .generation import open_generation
@@ -101,15 +109,18 @@ class Sessions:
 
     async def _probe(self, session: Session) -> None:
         interpreter = session.choose_interpreter()
-        start = start_worker(interpreter.path, session.project, self._surroundings.environment, self._limits)
+        try:
+            start = start_worker(interpreter.path, session.project, self._surroundings.environment, self._limits)
+        except OSError as error:
+            raise WorkerStartFailed(f"No process could be started ({error}). No session was opened.") from None
         problem: ReplError | None = None
         version = None
         with trio.move_on_after(self._limits.probe_bound) as scope:
             async with open_generation(0, start, self._limits) as probe:
                 problem, version = probe.problem, probe.python_version
         if problem is not None or scope.cancelled_caught:
-            why = problem.message if problem is not None else f"no answer in {self._limits.probe_bound:g} s"
-            raise InterpreterBroken(f"{interpreter.path} cannot be a worker: {why} No session was opened.")
+            why = problem.message if problem else f"{interpreter.path}: no answer in {self._limits.probe_bound:g} s."
+            raise InterpreterBroken(f"{why} No session was opened.")
         session.python_version = version
 
     def _next_run_id(self) -> str:

@@ -12,6 +12,11 @@ from . import jsontext
 
 VERSION = 1
 
+EXIT_PROTOCOL = 70
+"""Exit status of a worker that got a frame which breaks the contract."""
+EXIT_LINK_CLOSED = 71
+"""Exit status of a worker whose descriptors were closed under it, by a cell."""
+
 Frame = dict[str, object]
 
 

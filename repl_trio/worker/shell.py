@@ -165,8 +165,10 @@ class _Running:
 
 def run(command: Command, timeout: float | None, cwd: Any, env: Any, *, check: bool) -> ShResult:
     """Run a command; see `sh.sh`."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # What was printed before comes before what the command writes. A cell may have set its stream to None.
+        if stream is not None:
+            stream.flush()
     running, ended = _run(command, time.monotonic() + timeout if timeout is not None else float("inf"), cwd, env)
     result = running.result()
     if not ended:

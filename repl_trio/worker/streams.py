@@ -118,8 +118,9 @@ class Streams:
 
     def restore(self) -> None:
         """Flush, then put back what the cell closed, replaced or redirected."""
-        for now, stream in ((sys.stdout, self.stdout), (sys.stderr, self.stderr)):
-            if now is not stream:
+        for name, stream in (("stdout", self.stdout), ("stderr", self.stderr)):
+            now = getattr(sys, name, None)
+            if now is not stream and now is not None:
                 # An object of the user's; what it still holds belongs where it points now.
                 outcome_of(_flush_foreign, now)
         self.flush()

@@ -5,6 +5,7 @@ The judges are the SDK's published models (`mcp_types`) and `jsonschema`; neithe
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, NoReturn
 
@@ -61,7 +62,6 @@ class Oracle:
         self.result_bytes = result_bytes
         self._sent: dict[str, list[tuple[str, Message]]] = {}
         self._opened = False
-        self._outputs = {tool["name"]: _validator(tool["outputSchema"]) for tool in tools(DEFAULT)}
 
     def sent(self, message: object) -> None:
         """Take note of something sent to the server; what is no request changes nothing."""
@@ -122,7 +122,7 @@ class Oracle:
     def check_tool_result(self, tool: str, result: Message) -> None:
         """One `CallToolResult`: text, structuredContent under the tool's schema, and an honest `isError`."""
         structured = result["structuredContent"]
-        self._outputs[tool].validate(structured)
+        output_validators()[tool].validate(structured)
         if not result["content"] or any(block["type"] == "text" and not block["text"] for block in result["content"]):
             raise Violation("a result without text")
         failed = structured.get("success") is False
@@ -146,9 +146,13 @@ class Oracle:
         return self.version or HANDSHAKE_PROTOCOL_VERSIONS[-1]
 
 
-def _validator(schema: Any) -> jsonschema.Draft202012Validator:
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
+@functools.cache
+def output_validators() -> dict[str, jsonschema.Draft202012Validator]:
+    """The output schema of each tool, itself checked."""
+    schemas: dict[str, Any] = {str(tool["name"]): tool["outputSchema"] for tool in tools(DEFAULT)}
+    for schema in schemas.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    return {name: jsonschema.Draft202012Validator(schema) for name, schema in schemas.items()}
 
 
 def _keys(message: Message, expected: set[str]) -> None:

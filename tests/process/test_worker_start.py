@@ -80,7 +80,7 @@ def test_the_path_is_the_users_own(python: str, tmp_path: Path) -> None:
 
 
 SHADOWED = (
-    "_queue", "abc", "ast", "asyncio", "base64", "codecs", "collections", "contextlib", "contextvars", "fcntl", "functools",
+    "_queue", "abc", "ast", "asyncio", "base64", "codecs", "colorsys", "collections", "contextlib", "contextvars", "fcntl", "functools",
     "inspect", "io", "json", "linecache", "os", "queue", "re", "resource", "select", "selectors", "signal", "socket",
     "subprocess", "threading", "token", "tokenize", "traceback", "types", "typing", "warnings",
 )  # fmt: skip
@@ -107,7 +107,7 @@ def test_project_files_that_shadow_the_standard_library_do_not_reach_the_worker(
         assert driver.cell("await __import__('sys').modules['asyncio'].sleep(0)\n3").value == 3
         assert driver.cell("sh('echo out')").stdout == "out\n"
         # The user's own import still gets the user's own file.
-        assert "shadow" in driver.cell("import base64").error
+        assert "shadow" in driver.cell("import colorsys").error
 
 
 def test_a_module_of_the_users_that_shadows_one_stays_the_users(worker: WorkerDriver, tmp_path: Path) -> None:

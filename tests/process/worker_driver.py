@@ -160,6 +160,22 @@ class WorkerDriver:
         """SIGINT to the worker alone."""
         os.kill(self.pid, signal.SIGINT)
 
+    def pause(self, seconds: float) -> None:
+        """Let the worker run for a moment: how long is the test's random choice, not something it waits for."""
+        select.select([], [], [], seconds)
+
+    def interrupt_until_answer(self, run_id: str, between: float = 0.1) -> Answer:
+        """Interrupt again and again until the run has ended: one that comes before the run began is dropped."""
+        for _again in range(50):
+            self.interrupt()
+            deadline = time.monotonic() + between
+            while not self._frames and (left := deadline - time.monotonic()) > 0:
+                if select.select([self._up, self._out, self._exit], [], [], left)[0]:
+                    self._wait(BOUND)
+            if self._frames:
+                return self.answer(run_id)
+        raise AssertionError(f"{run_id} went on after 50 interrupts")
+
     def frame(self) -> dict[str, Any]:
         """The next frame; raises `Gone` when the worker ended instead."""
         deadline = time.monotonic() + BOUND

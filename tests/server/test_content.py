@@ -24,8 +24,8 @@ untimed = settings(deadline=None, max_examples=40)
 RESULT = ExecutionResult("r7-abc", "s1-abc", 3, state_reset=False, success=True, elapsed_ms=12, state=PRESERVED)
 FAILED = replace(RESULT, success=False, error="ValueError: bad", error_code=EXCEPTION)
 
-# A flood is told by its letters and how often each is repeated: one byte and one character, escapes of 2, 6 and 12 bytes,
-# and what is no UTF-8.
+# A flood is told by its letters and how often each is repeated: one byte and one character, escapes of 2, 6 and 12
+# bytes, and what is no UTF-8.
 Flood = list[tuple[str, int]]
 LETTERS = ["x", "\n", '"', "\\", "\x00", "\x1b", "é", "字", "🎈", "\u2028", "\udcff"]
 floods = st.lists(st.tuples(st.sampled_from(LETTERS), st.integers(0, 60_000)), max_size=3)
