@@ -272,7 +272,9 @@ class Walk:
                     self.met.append(process)
                     if freeze and process.live:
                         send(process, _signal.SIGSTOP, self.known)
-                queue.append((process.pid, chosen))
+                if process.live:
+                    # A zombie has no children: they moved to another parent before it became one.
+                    queue.append((process.pid, chosen))
 
     def _children(self, parent: int) -> list[Process]:
         found: list[Process] = []
@@ -297,7 +299,7 @@ class Walk:
         return sum(send(process, number, self.known) == SENT for process in self.living)
 
     def kill(self) -> tuple[list[Process], list[Process]]:
-        """SIGKILL all that was met; returns the living that got it and those that refused it (another user's).
+        """SIGKILL the living; returns those that got it and those that refused it (another user's).
 
         Children first: the death of a stopped parent would move its children, without a subreaper out of reach.
         """
@@ -305,11 +307,11 @@ class Walk:
             outrank_crowd()
         killed: list[Process] = []
         denied: list[Process] = []
-        for process in reversed(self.met):
+        for process in reversed(self.living):
             result = send(process, _signal.SIGKILL, self.known)
-            if process.live and result == GONE:
+            if result == GONE:
                 self.steady = False
-            elif process.live:
+            else:
                 (killed if result == SENT else denied).append(process)
         return killed, denied
 

@@ -12,8 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+import hypothesis
 import psutil
 import pytest
+
+# A shared machine may take a second for what takes a millisecond: the hang bound below is the only clock.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 HANG_BOUND = 120.0
 """seconds. For each of set-up, call and tear-down of a test; far above what any needs, on a loaded machine too."""

@@ -62,7 +62,7 @@ def progress(run: Run, generation: int, after: str | None, limits: Limits) -> Re
 
 
 def finished(run: Run, limits: Limits, after: str | None = None) -> Reply:
-    """The reply for a finished run; with a cursor, its output from there on, and the rest only as far as it is short."""
+    """The reply for a finished run; with a cursor, its output from there on, the rest only if short."""
     result = run.result
     assert result is not None
     fitted = _fit(run, result, limits) if after is None else _fit_page(run, result, after, limits)
@@ -282,9 +282,11 @@ def _text(fitted: _Fitted, result: ExecutionResult) -> str:
         parts.append(f"[more output: python_run(run_id={result.run_id!r}, after={fitted.more!r})]")
     if result.tasks_cancelled:
         parts.append(f"[{result.tasks_cancelled} unfinished asyncio task(s) of the cell were cancelled at its end]")
-    if not parts:
-        return "The cell ran without output or value."
-    return _join(parts)
+    text = _join(parts)
+    if text.strip():
+        return text
+    # Some clients refuse an empty text block, and an agent that sees nothing asks again.
+    return "The cell ran; all it shows is white space." if parts else "The cell ran without output or value."
 
 
 def _output_parts(stdout: str, stderr: str) -> list[str]:

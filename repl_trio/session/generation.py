@@ -21,7 +21,6 @@ from .capture import Capture
 from .run import Run
 from .stack import tidy
 
-
 _LINK_CLOSED = "The worker's link to the server was closed, by code that closes descriptors it did not open"
 
 

@@ -102,6 +102,8 @@ class Sessions:
     def _directory(self, project: str | None) -> str:
         if project is None:
             return self._settings.project
+        if "\0" in project:
+            raise ProjectNotFound("A path has no NUL characters. No session was opened.")
         path = os.path.realpath(os.path.join(self._settings.project, os.path.expanduser(project)))
         if not os.path.isdir(path) or not os.access(path, os.R_OK | os.X_OK):
             raise ProjectNotFound(f"{project[:500]} is no directory that can be entered. No session was opened.")

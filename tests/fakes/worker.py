@@ -54,10 +54,6 @@ def script(*steps: list[Any]) -> str:
     return json.dumps(steps)
 
 
-def interrupted(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 class Worker:
     """The program. Everything is blocking: one frame is read, its steps are taken, and so on."""
 
@@ -67,7 +63,8 @@ class Worker:
 
     def live(self) -> None:
         """Start as FAKE_START says, then serve frames until `shutdown` or the end of the link."""
-        signal.signal(signal.SIGINT, interrupted)
+        # Never lost, whatever step is being taken when it comes: `wait` finds it pending.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self.take(json.loads(os.environ.get("FAKE_START", '[["frame", {}, "ready"]]')))
         rest = b""
         while chunk := self.file.read(65_536):
@@ -118,16 +115,19 @@ class Worker:
             signal.signal(number, signal.SIG_IGN)
 
     def do_hang(self) -> None:
-        """Hold on until a signal ends the process."""
+        """Hold on until a signal ends the process; SIGINT does not."""
         while True:
             signal.pause()
 
+    def do_nothing(self, _padding: str) -> None:
+        """For a cell of a certain size."""
+
     def do_wait(self) -> None:
         """Hold on until SIGINT, then go on with the next step."""
-        try:
-            self.do_hang()
-        except KeyboardInterrupt:
-            return
+        signal.sigwait({signal.SIGINT})
+
+    def do_touch(self, path: str) -> None:
+        Path(path).touch()
 
     def do_child(self, path: str) -> None:
         """Start a process that outlives the cell and write its number into a file."""

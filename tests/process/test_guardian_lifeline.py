@@ -111,16 +111,17 @@ class Killable:
         self.server = server
         self.cookie = cookie
         self.lines = Lines(server.stdout.fileno())
+        self.seen: dict[str, dict[str, object]] = {}
         self.child = self.guardian = 0
 
     def until(self, wanted: str) -> dict[str, object]:
-        """The next frame of this kind; the child's own line is the kind "ready"."""
-        while line := self.lines.next():
+        """The frame of this kind; the child's own line is the kind "ready" and may come before that it was spawned."""
+        while wanted not in self.seen:
+            line = self.lines.next()
+            assert line, f"the output ended before {wanted}"
             frame = json.loads(line) if line.startswith("{") else {"ev": line}
-            assert isinstance(frame, dict)
-            if frame["ev"] == wanted:
-                return frame
-        raise AssertionError(f"the output ended before {wanted}")
+            self.seen[frame["ev"]] = frame
+        return self.seen[wanted]
 
     def wait_spawned(self) -> None:
         frame = self.until("spawned")
