@@ -21,12 +21,16 @@ class Streams:
     def __init__(self, outputs: Outputs) -> None:
         self._writers = {"stdout": PipeWriter(outputs.stdout), "stderr": PipeWriter(outputs.stderr)}
         self.broken = trio.Event()
-        self._mid_line = False
+        # Where both are one terminal, a line that stdout left open is also stderr's.
+        self._lines = {"stdout": "stdout", "stderr": "stdout" if os.path.sameopenfile(1, 2) else "stderr"}
+        self._open: set[str] = set()
 
     def write(self, stream: str, chunk: bytes) -> None:
         """Take bytes of `stdout` or `stderr` without waiting; dropped once that stream is broken."""
-        if chunk:
-            self._mid_line = not chunk.endswith(b"\n")
+        if chunk.endswith(b"\n"):
+            self._open.discard(self._lines[stream])
+        elif chunk:
+            self._open.add(self._lines[stream])
         try:
             self._writers[stream].send_now(chunk)
         except BrokenPipe:
@@ -36,11 +40,11 @@ class Streams:
         """Write whole lines of our own, on a new line if a cell left the last one open."""
         # backslashreplace: a lone surrogate in an error message must not become an error of ours.
         lines = text.rstrip("\n").encode("utf-8", "backslashreplace") + b"\n"
-        self.write(stream, b"\n" + lines if self._mid_line else lines)
+        self.write(stream, b"\n" + lines if self._lines[stream] in self._open else lines)
 
     def end_line(self) -> None:
         """End a line that a cell left open, so that the prompt does not overwrite it."""
-        if self._mid_line:
+        if "stdout" in self._open:
             self.write("stdout", b"\n")
 
     async def drained(self) -> None:

@@ -6,6 +6,8 @@ not fit, the error and the end of stdout come first; the rest is read with `pyth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import ReplError
 from ..limits import Limits
 from ..session.capture import Capture
@@ -15,6 +17,7 @@ from ..wire import jsontext
 from ..wire.jsonrpc import Params
 
 _FRAMEWORK = 1_400  # bytes of keys, ids, flags and sentences around the parts
+_NAMES = 1_500  # bytes of JSON for the names of background tasks, and of threads
 _FEW = 1_000  # characters that fit in any case, even with every one escaped to 12 bytes
 
 
@@ -131,8 +134,18 @@ def _fit_page(run: Run, result: ExecutionResult, after: str, limits: Limits) -> 
 
 def _room(result: ExecutionResult | None, limits: Limits) -> int:
     """Bytes of JSON that parts which stand in both forms may take together."""
-    names = 0 if result is None else _cost([*result.background_tasks, *result.background_threads])
+    names = 0 if result is None else _cost(_few(result.background_tasks) + _few(result.background_threads))
     return (limits.result_bytes - _FRAMEWORK - names) // 2
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    """The first names, as far as they are worth their bytes."""
+    kept: list[str] = []
+    for name in names:
+        if _cost([*kept, name]) > _NAMES:
+            break
+        kept.append(name)
+    return kept
 
 
 def _fit_parts(fitted: _Fitted, result: ExecutionResult, room: int, error_share: int, value_share: int) -> int:
@@ -258,8 +271,8 @@ def _structured(run: Run, fitted: _Fitted, result: ExecutionResult) -> Params:
     optional: Params = {
         "error_code": result.error_code,
         "background_tasks_cancelled": result.tasks_cancelled or None,
-        "background_tasks": list(result.background_tasks) or None,
-        "background_threads": list(result.background_threads) or None,
+        "background_tasks": _few(result.background_tasks) or None,
+        "background_threads": _few(result.background_threads) or None,
         "exit_code": result.exit_code,
         "next": fitted.more,
     }

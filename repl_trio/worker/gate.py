@@ -48,6 +48,7 @@ def user_code(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 _GATE = user_code.__code__
+_SIGINT = (_signal.SIGINT,)
 
 
 def outcome_of(call: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
@@ -106,9 +107,10 @@ def _on_sigint(_number: int, frame: FrameType | None) -> None:
 
 
 def begin_run() -> None:
-    """From here to `end_run`, interrupts belong to this run. User code may have taken the handler away: put it back."""
+    """From here to `end_run`, interrupts belong to this run. What a cell did to the handler or the mask is undone."""
     if _signal.getsignal(_signal.SIGINT) is not _on_sigint:
-        install()
+        _signal.signal(_signal.SIGINT, _on_sigint)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGINT)
     interrupts.landed = False
     interrupts.pending, interrupts.early = interrupts.early, False
     interrupts.running = True
@@ -126,4 +128,4 @@ def install() -> None:
     `interrupts.land` and `interrupts.announced` must be in place.
     """
     _signal.signal(_signal.SIGINT, _on_sigint)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT,))
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGINT)

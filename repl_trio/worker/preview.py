@@ -71,16 +71,20 @@ class _Walk:
         self._open: set[int] = set()
 
     def write(self, text: str) -> None:
-        """Append a text; raises `_Full`, with as much of it appended as fits, when it does not."""
+        """Append a text whole, or raise `_Full`: half a number would be another number."""
         size = len(text) if text.isascii() else len(text.encode("utf-8"))
         if size > self._left:
-            kept, _cut = clip(text, self._left)
-            self.parts.append(kept)
-            self._left = 0
-            self.cut = True
             raise _Full
         self._left -= size
         self.parts.append(text)
+
+    def write_part(self, text: str) -> None:
+        """Append a text, or raise `_Full` with as much of it appended as fits."""
+        kept, cut = clip(text, self._left)
+        self.write(kept)
+        if cut:
+            self.parts.append("...")
+            raise _Full
 
     def value(self, value: Any) -> None:
         """Append the preview of any value."""
@@ -130,16 +134,15 @@ class _Walk:
         try:
             self.write(opening)
             for item in self._items(value, kind):
-                if shown:
-                    self.write(", ")
-                self._item(item, kind)
+                self._item(item, kind, ", " if shown else "")
                 shown += 1
             if kind is tuple and shown == 1:
                 self.write(",")
         except _Full:
-            # An item that was cut in its middle has been shown as far as it went.
+            # An item that was cut in its middle counts as left out.
             more = len(value) - shown
-            self.parts.append(f", ... {more:,} more item{'' if more == 1 else 's'}{closing}")
+            comma = "" if self.parts[-1] in (", ", opening) else ", "
+            self.parts.append(f"{comma}... {more:,} more item{'' if more == 1 else 's'}{closing}")
             raise
         finally:
             self._open.discard(id(value))
@@ -152,7 +155,9 @@ class _Walk:
             # A repr, or another thread, changed the container while it was being shown.
             self.write("... changed meanwhile")
 
-    def _item(self, item: Any, kind: type) -> None:
+    def _item(self, item: Any, kind: type, comma: str) -> None:
+        if comma:
+            self.write(comma)
         if kind is dict:
             self.value(item[0])
             self.write(": ")
@@ -167,7 +172,7 @@ class _Walk:
         text, error = outcome_of(repr, value)
         if error is None:
             # A repr may return a subclass of str with methods of its own.
-            self.write(printable(_plain_text(text)))
+            self.write_part(printable(_plain_text(text)))
             return
         if interrupts.landed and isinstance(error, KeyboardInterrupt):
             self.interrupt = error

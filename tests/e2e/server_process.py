@@ -192,8 +192,11 @@ class ServerProcess:
             self.news.wait_for(lambda: condition() or self._ended, bound)
             if condition():
                 return
-        at_end = f"; stdout ended, exit status {self.process.poll()}" if self._ended else f" within {bound} s"
-        raise AssertionError(f"{failure}{at_end}")
+        if not self._ended:
+            raise AssertionError(f"{failure} within {bound} s")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1.0)  # stdout ends a moment before the process does
+        raise AssertionError(f"{failure}; stdout ended, exit status {self.process.returncode}")
 
     def wait_ended(self, bound: float = BOUND) -> None:
         """Wait for the end of the server's stdout."""

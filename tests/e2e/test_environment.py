@@ -1,4 +1,4 @@
-"""What a cell finds around it is the user's: path, directory, variables. What the worker needs is not the user's to break."""
+"""What a cell finds around it is the user's; what the worker needs is not the user's to break."""
 
 from __future__ import annotations
 

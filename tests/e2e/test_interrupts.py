@@ -158,7 +158,8 @@ def test_a_late_interrupt_never_reaches_the_next_cell() -> None:
         client.execute("import time; kept = 1")
         outcomes = set()
         for number in range(40):
-            code = f"end = time.perf_counter() + 0.05 + {number % 8} * 0.0005\nwhile time.perf_counter() < end: pass\n{number}"
+            until = 0.05 + number % 8 * 0.0005
+            code = f"end = time.perf_counter() + {until}\nwhile time.perf_counter() < end: pass\n{number}"
             result = client.execute(code, timeout=0.05)
             assert result["state"] == "preserved"
             outcomes.add(result["success"])
@@ -192,9 +193,7 @@ def test_health_answers_while_a_cell_is_being_interrupted() -> None:
     with Client() as client:
         run = begin(client, "sum(range(10**13))")
         client.structured("python_cancel")
-        seen = set()
-        while (session := session_of(client))["active_run"] is not None:
-            seen.add(client.structured("python_run", run_id=run["run_id"])["status"])
-            assert session["active_run"] == run["run_id"]
-        assert "cancelling" in seen
+        assert client.structured("python_run", run_id=run["run_id"])["status"] == "cancelling"
+        for _ in range(20):
+            assert session_of(client)["active_run"] == run["run_id"]
         assert finished(client, run["run_id"])["state"] == "cleared"

@@ -1,16 +1,29 @@
-"""Runs from outside: each cell runs once, each answer is its own, one at a time, and finished ones can be read again."""
+"""Runs from outside: each cell runs once, each answer is its own, and finished ones can be read again."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.e2e.client import Client
-from tests.e2e.watch import active_run, begin, carriers, content, eventually, finished, idle, living, said, session_of
+from tests.e2e.watch import (
+    active_run,
+    begin,
+    carriers,
+    content,
+    eventually,
+    finished,
+    idle,
+    living,
+    note,
+    said,
+    session_of,
+)
 
 SPIN = "while True: pass"
 
@@ -19,11 +32,6 @@ SPIN = "while True: pass"
 def client() -> Iterator[Client]:
     with Client() as opened:
         yield opened
-
-
-def note(path: Path, word: str) -> str:
-    """Source that appends one line to a file."""
-    return f"with open({str(path)!r}, 'a') as file: file.write({word!r} + '\\n')\n"
 
 
 # -- once, and one's own ---------------------------------------------------------------------------------------
@@ -123,7 +131,10 @@ def test_a_second_cell_is_refused_at_once_and_changes_nothing(client: Client) ->
 
 def test_a_cell_sent_behind_a_cancel_waits_for_the_clean_up(client: Client) -> None:
     client.execute("kept = 3")
-    code = "import time\ntry:\n    print('inside', flush=True)\n    while True: pass\nfinally:\n    time.sleep(0.5)\n    kept += 1"
+    code = (
+        "import time\ntry:\n    print('inside', flush=True)\n    while True: pass\n"
+        "finally:\n    time.sleep(0.5)\n    kept += 1"
+    )
     run = begin(client, code)
     said(client, run["run_id"], "inside")
     client.structured("python_cancel", run_id=run["run_id"])
@@ -299,42 +310,6 @@ def test_a_first_cell_that_is_cancelled_before_its_worker_is_there_never_runs(cl
     assert not client.answered(request)
 
 
-# -- generations -----------------------------------------------------------------------------------------------
-
-
-def test_expected_generation_is_compared_before_anything_happens(client: Client, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    wrong = client.execute(note(marker, "wrong"), expected_generation=1)
-    assert (wrong["success"], wrong["error_code"]) == (False, "STATE_CHANGED")
-    assert session_of(client)["worker"] == "none"
-    assert client.execute("kept = 1", expected_generation=0)["generation"] == 1
-    assert client.execute("kept", expected_generation=1)["value"] == 1
-    refused = client.execute(note(marker, "reset"), reset=True, expected_generation=2)
-    assert (refused["error_code"], refused["state"]) == ("STATE_CHANGED", "preserved")
-    assert client.execute("kept", expected_generation=1)["value"] == 1
-    assert client.execute("'kept' in globals()", reset=True, expected_generation=1)["generation"] == 2
-    client.execute("import os; os._exit(0)")
-    refused = client.execute(note(marker, "dead"), expected_generation=2)
-    assert (refused["error_code"], refused["state"]) == ("STATE_CHANGED", "cleared")
-    assert client.execute("1", expected_generation=3)["generation"] == 3
-    started = client.structured("python_start", code=note(marker, "start"), expected_generation=2)
-    assert started["error_code"] == "STATE_CHANGED"
-    assert not marker.exists()
-
-
-def test_a_reset_is_a_new_worker_and_no_loss(client: Client) -> None:
-    before = client.execute("import os; os.chdir('/'); os.environ['X_MARK'] = '1'; kept = 1; os.getpid()")["value"]
-    call = client.call(
-        "execute_python", code="import os; [os.getpid(), 'X_MARK' in os.environ, os.getcwd()]", reset=True
-    )
-    after = call["structuredContent"]
-    assert (after["state_reset"], after["generation"]) == (True, 2)
-    assert after["value"][0] != before
-    assert after["value"][1:] == [False, str(client.cwd.resolve())]
-    assert "lost" not in call["content"][0]["text"]
-    assert not psutil.pid_exists(before)
-
-
 # -- between runs ----------------------------------------------------------------------------------------------
 
 
@@ -375,7 +350,7 @@ def test_progress_comes_with_a_token_grows_and_ends_before_the_answer(client: Cl
     told = [m["params"] for m in lines if m.get("method") == "notifications/progress"]
     assert len(told) >= 2
     assert {m["progressToken"] for m in told} == {"t1"}
-    assert all(a["progress"] < b["progress"] for a, b in zip(told, told[1:], strict=False))
+    assert all(a["progress"] < b["progress"] for a, b in pairwise(told))
     assert "step" in told[-1]["message"]
     assert len(kinds) - kinds[::-1].index("notifications/progress") - 1 < kinds.index(request)
     client.execute(code.replace("range(5)", "range(4)"))

@@ -1,4 +1,4 @@
-"""Sessions: opened in a project with an interpreter of its own, side by side, looked at without being disturbed, closed."""
+"""Sessions: side by side, each with its project and interpreter, looked at without being disturbed, closed."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def refused(answer: Message, code: str) -> str:
 
 
 def prefix(client: Client, session_id: str | None = None) -> str:
-    where = {} if session_id is None else {"session_id": session_id}
-    return str(client.execute("import sys; sys.prefix", **where)["value"])
+    where = session_id or client.default_session()
+    return str(client.execute("import sys; sys.prefix", session_id=where)["value"])
 
 
 # -- side by side ----------------------------------------------------------------------------------------------
@@ -181,6 +181,7 @@ def test_a_python_given_on_the_command_line_that_is_broken_breaks_only_its_cells
         result = client.execute("1")
         assert (result["success"], result["error_code"]) == (False, "INTERPRETER_BROKEN")
         assert "/no/such/python" in result["error"]
+        assert "Nothing was started" in result["error"]
         opened = client.structured("python_session_open", python=sys.executable)
         assert client.execute("2", session_id=opened["session_id"])["value"] == 2
 

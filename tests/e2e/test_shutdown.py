@@ -1,4 +1,4 @@
-"""The end of the server: whatever asks for it and whatever runs, exit status 0 in time, requests answered, nothing left."""
+"""The end of the server, whatever asks for it and whatever runs: in time, requests answered, nothing left."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -308,15 +307,15 @@ def test_a_flood_stays_in_bounds_and_can_be_paged() -> None:
         assert after.endswith(("w " * MANY + "\nlast\n")[-10_000:])
 
 
-def page_all(client: Client, run_id: str, after: str | None) -> str:
+def page_all(client: Client, run_id: str, after: str) -> str:
     """The stdout of a finished run from a cursor on, page by page."""
-    text = ""
+    pages: list[str] = []
     for _ in range(100):
-        page: dict[str, Any] = client.structured("python_run", run_id=run_id, after=after)
-        text += page["stdout"]
-        after = page.get("next")
-        if after is None:
-            return text
+        page = client.structured("python_run", run_id=run_id, after=after)
+        pages.append(page["stdout"])
+        if "next" not in page:
+            return "".join(pages)
+        after = page["next"]
     raise AssertionError("the pages do not end")
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what a server does, by asking it or by looking at files and processes: bounded, and without guessed pauses."""
+"""Waiting for what a server does, by asking it or by looking at files and processes. Every wait is bounded."""
 
 from __future__ import annotations
 
@@ -85,6 +85,11 @@ def finished(client: Client, run_id: str, bound: float = BOUND) -> Message:
     return result
 
 
+def note(path: Path, word: str) -> str:
+    """Source that appends one line to a file."""
+    return f"with open({str(path)!r}, 'a') as file: file.write({word!r} + '\\n')\n"
+
+
 def content(path: Path) -> str:
     """Wait until a file holds at least one whole line; what it holds."""
 
@@ -117,7 +122,7 @@ def family(client: Client) -> set[int]:
 def living(pid: int) -> bool:
     """Whether a process runs; one that only waits to be reaped does not."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

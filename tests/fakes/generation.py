@@ -22,13 +22,14 @@ class FakeGuard:
         self.child_pid = 1
         self.subreaper = True
         self.since = 0.0
+        self.met = 1  # processes that each signal finds
 
     async def signal(self, number: int, target: str, *, since: int | None = None) -> int:
         assert since is not None
         await trio.lowlevel.checkpoint()
         self.signals.append((round(trio.current_time() - self.since, 6), number, target))
         self.on_signal(number, target)
-        return 1
+        return self.met
 
 
 class FakeGeneration:
@@ -45,6 +46,7 @@ class FakeGeneration:
         self.ordered = False
         self.runs: list[Run] = []
         self.stops: list[str] = []
+        self.delivery = 0.0  # seconds that the worker takes to read its next cell
         self.on_begin: Callable[[Run], None] = lambda _run: None
 
     @property
@@ -59,8 +61,13 @@ class FakeGeneration:
         self.runs.append(run)
         self.on_begin(run)
 
+    @property
+    def undelivered(self) -> bool:
+        return self.delivery > 0
+
     async def deliver(self) -> None:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.delivery)
+        self.delivery = 0.0
 
     def answer(self, **changes: Any) -> None:
         """The worker's result for its newest run."""
@@ -97,10 +104,13 @@ class Workshop:
         self.made: list[FakeGeneration] = []
         self.delay = 0.0
         self.problem: ReplError | None = None
+        self.fault: OSError | None = None
         self.on_made: Callable[[FakeGeneration], None] = lambda _generation: None
 
-    def start_worker(self, *_arguments: object) -> None:
-        return None
+    def start_worker(self, *_arguments: object) -> object:
+        if self.fault is not None:
+            raise self.fault
+        return object()
 
     @asynccontextmanager
     async def open_generation(self, number: int, _start: object, _limits: object) -> AsyncIterator[FakeGeneration]:

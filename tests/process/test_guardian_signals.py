@@ -14,24 +14,29 @@ from tests.process.guardian_driver import COOKIE, Guarded, Lines, eventually, gu
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 FAMILY = """
-import os, signal
+import _thread, os, signal
+wanted = {signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
 def report(name):
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda number, frame: os.write(1, b"%s %d\\n" % (name, number)))
     os.write(1, name + b" up\\n")
+    while True:
+        os.write(1, b"%s %d\\n" % (name, signal.sigwait(wanted)))
+def obey():
+    for line in os.fdopen(0, "rb", 0):
+        name, how = line.split()
+        if os.fork() == 0:
+            if how == b"detached":
+                os.setsid()
+            if how == b"parent" and os.fork() == 0:
+                name += b".child"
+            report(name)
+_thread.start_new_thread(obey, ())
 report(b"child")
-for line in os.fdopen(0, "rb", 0):
-    name, how = line.split()
-    if os.fork() == 0:
-        if how == b"detached":
-            os.setsid()
-        if how == b"parent" and os.fork() == 0:
-            name += b".child"
-        report(name)
-        while True:
-            signal.pause()
 """
-"""A child that forks a process for each line "name attached|detached|parent"; all of them report USR1 and USR2."""
+"""A child that forks a process for each line "name attached|detached|parent"; all of them report USR1 and USR2.
+
+They take the signals by sigwait, the lower number first; handlers would run in any order. The forks are another thread's.
+"""
 
 USR1, USR2 = int(signal.SIGUSR1), int(signal.SIGUSR2)
 
@@ -70,7 +75,7 @@ class Family:
     def reached(self, **target: object) -> tuple[int, set[str]]:
         """Send USR1 to a target: the count of the acknowledgement, and who really got it.
 
-        USR2 follows to the whole tree: when all have reported that, a USR1 would have been reported before it.
+        USR2 follows to the whole tree: a process that has reported it has reported any USR1 before.
         """
         count = self.guardian.ask("signal", sig=USR1, **target)["n"]
         everybody = self.guardian.ask("signal", sig=USR2, to="tree")["n"]

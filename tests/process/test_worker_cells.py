@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EXTREMES, VERSIONS, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -18,6 +18,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDri
         yield driver
 
 
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
 @pytest.mark.parametrize(
     ("code", "value"),
     [
@@ -43,6 +44,7 @@ def test_the_last_expression_is_the_value(worker: WorkerDriver, code: str, value
     assert type(answer.value) is type(value)
 
 
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
 @pytest.mark.parametrize(
     "code", ["", "\n\n", "# nothing here\n\n", "x = 1", "None", "pass", "def f(): return 1", "x = 1\n# end"]
 )
@@ -75,6 +77,7 @@ def test_nothing_of_a_cell_runs_that_does_not_compile(worker: WorkerDriver) -> N
     assert answer.stdout == ""
 
 
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -177,6 +180,7 @@ def test_context_variables_carry_over(worker: WorkerDriver) -> None:
     assert worker.cell("v.get()").value == 9
 
 
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
 @pytest.mark.parametrize("lead", ["", "import asyncio\nawait asyncio.sleep(0)\n"])
 @pytest.mark.parametrize(
     ("end", "error_type", "exit_code", "words"),
@@ -229,7 +233,9 @@ def test_a_file_runs_as_a_script(worker: WorkerDriver, tmp_path: Path) -> None:
     (folder / "beside.py").write_text("value = 6")
     script = folder / "latin.py"
     script.write_bytes(
-        b"# -*- coding: latin-1 -*-\nimport sys, beside\nprint(sys.argv[1:], __file__, __name__, beside.value, '\xe9', sys.path[0])\nkept = 5\n"
+        b"# -*- coding: latin-1 -*-\nimport sys, beside\n"
+        b"print(sys.argv[1:], __file__, __name__, beside.value, '\xe9', sys.path[0])\n"
+        b"kept = 5\n"
     )
     answer = worker.file(str(script), "a", "b c")
     assert answer.success, answer.error
@@ -241,6 +247,7 @@ def test_a_file_runs_as_a_script(worker: WorkerDriver, tmp_path: Path) -> None:
     assert told.value == [5, [""], "", False, 0]
 
 
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
 @pytest.mark.parametrize(
     ("text", "success", "exit_code", "stderr"),
     [

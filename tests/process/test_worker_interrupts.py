@@ -110,7 +110,8 @@ def test_finally_blocks_run_whole(worker: WorkerDriver) -> None:
     for wait in ("await asyncio.sleep(600)", "while True: pass"):
         answer = interrupted(
             worker,
-            f"try:\n    print('running')\n    {wait}\nfinally:\n    await asyncio.sleep(0.05)\n    print('saved')\nawait asyncio.sleep(0)",
+            f"try:\n    print('running')\n    {wait}\nfinally:\n    await asyncio.sleep(0.05)\n"
+            f"    print('saved')\nawait asyncio.sleep(0)",
         )
         assert "saved" in answer.stdout, wait
     lives_on(worker)
@@ -128,7 +129,8 @@ def test_asyncio_run_raises_keyboard_interrupt_as_ever(tmp_path: Path) -> None:
         for main in ("asyncio.sleep(600)", "spin()", "busy()"):
             answer = interrupted(
                 worker,
-                f"try:\n    print('running')\n    asyncio.run({main})\nexcept KeyboardInterrupt:\n    print('caught')\n7",
+                f"try:\n    print('running')\n    asyncio.run({main})\nexcept KeyboardInterrupt:\n"
+                f"    print('caught')\n7",
             )
             assert (answer.stdout.endswith("caught\n"), answer.value) == (True, 7), main
 
@@ -141,7 +143,8 @@ def test_an_error_of_the_clean_up_is_shown_with_the_interrupt(worker: WorkerDriv
 
 def test_a_second_interrupt_ends_what_ignored_the_first(worker: WorkerDriver) -> None:
     run_id = worker.start(
-        "try:\n    print('running')\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('ignored')\n    time.sleep(600)"
+        "try:\n    print('running')\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
+        "    print('ignored')\n    time.sleep(600)"
     )
     worker.wait_output("running\n")
     worker.interrupt()
@@ -149,7 +152,8 @@ def test_a_second_interrupt_ends_what_ignored_the_first(worker: WorkerDriver) ->
     worker.interrupt()
     assert worker.answer(run_id).interrupted
     run_id = worker.start(
-        "try:\n    print('running')\n    await asyncio.sleep(600)\nexcept asyncio.CancelledError:\n    print('ignored')\n"
+        "try:\n    print('running')\n    await asyncio.sleep(600)\n"
+        "except asyncio.CancelledError:\n    print('ignored')\n"
         "    await asyncio.sleep(600)"
     )
     worker.wait_output("running\n")
@@ -162,7 +166,8 @@ def test_a_second_interrupt_ends_what_ignored_the_first(worker: WorkerDriver) ->
 
 def test_an_interrupted_repr_costs_the_preview_alone(worker: WorkerDriver) -> None:
     run_id = worker.start(
-        "class Told:\n    def __repr__(self):\n        print('in repr')\n        while True: pass\n[1, Told(), Told(), 2]"
+        "class Told:\n    def __repr__(self):\n        print('in repr')\n"
+        "        while True: pass\n[1, Told(), Told(), 2]"
     )
     worker.wait_output("in repr\n")
     worker.interrupt()
@@ -175,7 +180,8 @@ def test_an_interrupted_repr_costs_the_preview_alone(worker: WorkerDriver) -> No
 
 def test_an_interrupted_text_of_an_exception_costs_that_alone(worker: WorkerDriver) -> None:
     run_id = worker.start(
-        "class Told(Exception):\n    def __str__(self):\n        print('in str', flush=True)\n        while True: pass\nraise Told"
+        "class Told(Exception):\n    def __str__(self):\n        print('in str', flush=True)\n"
+        "        while True: pass\nraise Told"
     )
     worker.wait_output("in str\n")
     worker.interrupt()
@@ -251,7 +257,7 @@ def sweep(worker: WorkerDriver, code: str, rounds: int, chance: random.Random) -
         if not answer.success:
             assert answer.interrupted
             # The text of SlowText itself may be what was interrupted.
-            assert answer.error.startswith(("KeyboardInterrupt: interrupted", "Interrupted", "Traceback"))
+            assert answer.error.startswith(("KeyboardInterrupt: interrupted", "Interrupted", "Traceback", "SlowText: "))
         assert worker.cell("mark + 1").value == 42
         after = worker.cell("await asyncio.sleep(0)\nmark + 1")
         assert (after.value, after.interrupted) == (42, False)

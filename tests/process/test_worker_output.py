@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EXTREMES, VERSIONS, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -61,6 +61,7 @@ def test_the_encoding_does_not_depend_on_the_locale(tmp_path: Path, locale: str)
         assert worker.cell("print('\u00e9\u4e2d')").stdout == "\u00e9\u4e2d\n"
 
 
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
 @pytest.mark.parametrize(
     "harm",
     [
@@ -107,7 +108,9 @@ def test_a_foreign_stream_that_fails_to_flush_harms_nothing(worker: WorkerDriver
 
 def test_streams_stay_the_same_objects(worker: WorkerDriver) -> None:
     worker.cell(
-        "import logging, sys\nlog = logging.getLogger('x'); log.addHandler(logging.StreamHandler(sys.stdout))\nsaved = sys.stdout"
+        "import logging, sys\n"
+        "log = logging.getLogger('x'); log.addHandler(logging.StreamHandler(sys.stdout))\n"
+        "saved = sys.stdout"
     )
     answer = worker.cell("log.warning('second')\nprint('third', file=saved)\nsaved is sys.stdout")
     assert (answer.value, answer.stdout) == (True, "second\nthird\n")

@@ -25,9 +25,11 @@ from repl_trio.wire.framing import LineDecoder
 
 #: Versions that a worker must serve; each is looked for, and a missing one is a visible skip.
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+#: The oldest and the newest of them, for what is tried in many forms.
+EXTREMES = ("3.10", "3.13")
 BOOT = Path(repl_trio.__file__).parent / "worker" / "boot.py"
 #: Seconds that nothing in these tests may take: a hang bound, not an expectation.
-BOUND = 30.0
+BOUND = 20.0
 
 
 def interpreter(version: str) -> str:

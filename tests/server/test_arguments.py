@@ -123,3 +123,9 @@ def test_an_unknown_argument_is_told_the_known_ones() -> None:
 
 def test_an_unknown_name_is_bounded_too() -> None:
     assert len(verdict("python_health", {"x" * 100_000: 1}) or "") < 300
+
+
+def test_text_that_is_none_is_told_where() -> None:
+    # Nothing that is passed on (a path, source, a name) can be one.
+    reason = verdict("execute_python", {"code": "SECRET\ud800"})
+    assert reason == "/params/arguments/code: has a lone surrogate at character 6"

@@ -1,4 +1,4 @@
-"""A generation over a real guardian, real pipes, and a worker that misbehaves: what it may do to the server is bounded."""
+"""A generation over a real guardian, real pipes, and a worker that misbehaves."""
 
 from __future__ import annotations
 
@@ -106,7 +106,6 @@ async def test_what_does_not_become_ready_is_a_problem_in_words(
     async with open_fake(tmp_path, *steps) as generation:
         assert type(generation.problem) is kind
         assert words in generation.problem.message
-        assert "did not run" in generation.problem.message
         assert not generation.alive
 
 
@@ -158,8 +157,9 @@ async def test_a_flood_is_read_and_bounded(tmp_path: Path) -> None:
 async def test_output_after_the_result_comes_with_the_next_run_and_is_marked(tmp_path: Path) -> None:
     async with open_fake(tmp_path) as generation:
         late: list[Step] = [["write", 1, "late\n"], ["write", 2, "err\n"], ["touch", str(tmp_path / "written")]]
-        await answered(generation, ["write", 1, "one\n"], ["result"], *late)
-        while not (tmp_path / "written").exists():
+        await answered(generation, ["write", 1, "one\n"], ["result"], ["wait"], *late)
+        await generation.guard.signal(signal.SIGINT, "child")
+        while not (tmp_path / "written").exists():  # noqa: ASYNC110 - another process announces nothing
             await trio.sleep(0.005)
         run = await answered(generation, ["write", 1, "two\n"], ["result"])
         assert run.stdout.render()[0].startswith("[output since the last run]\nlate\n[end of it]\n")

@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from itertools import count
-from pathlib import Path
-
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from repl_trio.errors import Busy, SessionClosing, StateChanged, UnknownRun, WorkerStartFailed
 from repl_trio.limits import Limits
-from repl_trio.session import session as module
-from repl_trio.session.run import Run
-from repl_trio.session.session import Session, Surroundings
+from repl_trio.session.session import Session
 from repl_trio.values import CLEARED, PRESERVED, Cell
-from tests.fakes.generation import FakeGeneration, Workshop
-
-INT, TERM, KILL, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGKILL, 10
-ENDLESS = Cell("while True: pass", 10.0)
-QUICK = Cell("1 + 1", 10.0)
-HANG = 100.0
-"""seconds on the mocked clock. Beyond every limit of a session."""
-
-
-@pytest.fixture
-def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    made = Workshop()
-    monkeypatch.setattr(module, "start_worker", made.start_worker)
-    monkeypatch.setattr(module, "open_generation", made.open_generation)
-    return made
-
-
-@asynccontextmanager
-async def open_session(limits: Limits | None = None) -> AsyncIterator[tuple[Session, Surroundings]]:
-    numbers = count(1)
-    with trio.fail_after(HANG):
-        async with trio.open_nursery() as nursery:
-            surroundings = Surroundings(nursery, limits or Limits(), {}, lambda: f"r{next(numbers)}")
-            session = Session("s1", "one", str(Path.cwd()), None, surroundings)
-            try:
-                yield session, surroundings
-            finally:
-                nursery.cancel_scope.cancel()
-
-
-def answering(workshop: Workshop) -> None:
-    """Every worker made from now on answers each cell at once."""
-
-    def prepare(generation: FakeGeneration) -> None:
-        generation.on_begin = lambda run: trio.lowlevel.current_trio_token().run_sync_soon(generation.answer)
-
-    workshop.on_made = prepare
-
-
-async def finish(session: Session, cell: Cell = QUICK, *, reset: bool = False) -> Run:
-    run = await session.start(cell, reset=reset)
-    await run.answered.wait()
-    return run
-
-
-def on_signal(generation: FakeGeneration, number: int, target: str, reaction: Callable[[], None]) -> None:
-    """Make the worker react to the first such signal."""
-
-    def react(got: int, where: str) -> None:
-        if (got, where) == (number, target) and generation.runs[-1].reply is None:
-            reaction()
-
-    generation.guard.on_signal = react
-
+from tests.fakes.generation import Workshop
+from tests.fakes.session import ENDLESS, INT, QUICK, answering, finish, on_signal, open_session
 
 # -- the ordinary run ------------------------------------------------------------------------------------------
 
@@ -119,111 +59,6 @@ async def test_an_exception_of_the_cell_is_a_completed_run(autojump_clock: MockC
         assert run.result is not None
         assert (run.result.success, run.result.state, run.result.error_code) == (False, PRESERVED, "EXCEPTION")
         assert workshop.newest.guard.signals == []
-
-
-# -- the ladder ------------------------------------------------------------------------------------------------
-
-
-async def test_a_deadline_climbs_every_rung_at_its_time(autojump_clock: MockClock, workshop: Workshop) -> None:
-    async with open_session() as (session, _):
-        run = await finish(session, ENDLESS)
-        guard = workshop.newest.guard
-    assert guard.signals == [
-        (10.0, INT, "child"),
-        (10.3, INT, "run"),
-        (11.0, INT, "child"),
-        (11.0, INT, "run"),
-        (11.9, USR1, "child"),
-        (12.0, TERM, "tree"),
-    ]
-    assert workshop.newest.stops[:1] == ["kill"]
-    assert run.result is not None
-    assert (run.result.error_code, run.result.state, run.result.elapsed_ms) == ("TIMEOUT", CLEARED, 12_250)
-    assert "timed out" in (run.result.error or "")
-    assert "10 s" in (run.result.error or "")
-
-
-async def test_a_kill_names_the_line_that_was_stuck(autojump_clock: MockClock, workshop: Workshop) -> None:
-    workshop.on_made = lambda made: setattr(made, "words", 'File "<repl:r1>", line 1 in <module>')
-    async with open_session() as (session, _):
-        run = await finish(session, ENDLESS)
-    assert run.result is not None
-    assert '<repl:r1>", line 1' in (run.result.error or "")
-
-
-@pytest.mark.parametrize(
-    ("number", "target", "elapsed"),
-    [(INT, "child", 10_000), (INT, "run", 10_300), (USR1, "child", 11_900), (TERM, "tree", 12_000)],
-)
-async def test_the_climb_stops_where_the_worker_answers(
-    autojump_clock: MockClock, workshop: Workshop, number: int, target: str, elapsed: int
-) -> None:
-    async with open_session() as (session, _):
-        run = await session.start(ENDLESS)
-        await wait_all_tasks_blocked()
-        generation = workshop.newest
-        on_signal(generation, number, target, lambda: generation.answer(success=False, error="KI", interrupted=True))
-        await run.answered.wait()
-    assert run.result is not None
-    assert (run.result.state, run.result.error_code, run.result.elapsed_ms) == (PRESERVED, "TIMEOUT", elapsed)
-    # The last one takes what the run started and left; nothing comes after it.
-    assert generation.guard.signals[-2][1:] == (number, target)
-    assert generation.guard.signals[-1][1:] == (KILL, "run")
-
-
-async def test_a_cancel_is_a_deadline_that_says_who_asked(autojump_clock: MockClock, workshop: Workshop) -> None:
-    async with open_session() as (session, _):
-        run = await session.start(ENDLESS)
-        await trio.sleep(3)
-        generation = workshop.newest
-        on_signal(generation, INT, "child", lambda: generation.answer(success=False, interrupted=True, error="KI"))
-        run.cancel("python_cancel")
-        run.cancel("somebody else")
-        assert run.status == "cancelling"
-        await run.answered.wait()
-    assert run.result is not None
-    assert run.result.error_code == "CANCELLED"
-    assert "python_cancel" in (run.result.error or "")
-    assert generation.guard.signals == [(3.0, INT, "child"), (3.0, KILL, "run")]
-
-
-async def test_a_result_that_crosses_its_cancel_is_kept_and_its_processes_are_not(
-    autojump_clock: MockClock, workshop: Workshop
-) -> None:
-    async with open_session() as (session, _):
-        run = await session.start(ENDLESS)
-        await wait_all_tasks_blocked()
-        run.cancel("python_cancel")
-        workshop.newest.answer(return_value="2", value=2, has_value=True)
-        await run.answered.wait()
-    assert run.result is not None
-    assert (run.result.success, run.result.value, run.result.state) == (True, 2, PRESERVED)
-    assert [(number, target) for _, number, target in workshop.newest.guard.signals] == [(KILL, "run")]
-
-
-async def test_a_result_that_comes_with_the_kill_does_not_save_the_namespace(
-    autojump_clock: MockClock, workshop: Workshop
-) -> None:
-    async with open_session() as (session, _):
-        run = await session.start(ENDLESS)
-        await wait_all_tasks_blocked()
-        generation = workshop.newest
-        on_signal(generation, TERM, "tree", lambda: generation.die("The worker was ended by SIGTERM"))
-        await run.answered.wait()
-        assert run.result is not None
-        assert (run.result.state, run.result.error_code) == (CLEARED, "TIMEOUT")
-        assert not session.alive
-
-
-async def test_a_server_that_ends_climbs_the_short_ladder(autojump_clock: MockClock, workshop: Workshop) -> None:
-    async with open_session() as (session, surroundings):
-        run = await session.start(ENDLESS)
-        await wait_all_tasks_blocked()
-        surroundings.shutting_down = True
-        await session.close("the server is shutting down")
-        assert run.result is not None
-        assert run.result.elapsed_ms == 1_200
-    assert workshop.newest.guard.signals == [(0.0, INT, "child"), (0.0, INT, "run"), (0.8, TERM, "tree")]
 
 
 # -- the death of a worker -------------------------------------------------------------------------------------
@@ -286,6 +121,22 @@ async def test_a_start_that_fails_ends_the_run_and_is_tried_again(
     assert again.result is not None
     # A generation that never became ready has no number.
     assert (again.result.success, again.result.generation) == (True, 1)
+
+
+async def test_a_process_that_cannot_be_started_ends_the_run_alone(
+    autojump_clock: MockClock, workshop: Workshop
+) -> None:
+    workshop.fault = OSError(11, "Resource temporarily unavailable")
+    async with open_session() as (session, _):
+        run = await finish(session)
+        assert run.result is not None
+        assert (run.result.success, run.result.error_code) == (False, "WORKER_START_FAILED")
+        assert "temporarily unavailable" in (run.result.error or "")
+        workshop.fault = None
+        answering(workshop)
+        again = await finish(session)
+    assert again.result is not None
+    assert again.result.success
 
 
 async def test_a_cancel_during_the_start_runs_nothing(autojump_clock: MockClock, workshop: Workshop) -> None:

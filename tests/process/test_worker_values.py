@@ -1,0 +1,163 @@
+"""Values and errors as a result frame carries them: previews, exact JSON, bounds."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from repl_trio.limits import DEFAULT
+from tests.process.worker_driver import VERSIONS, WorkerDriver, interpreter
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
+
+
+@pytest.fixture(params=VERSIONS)
+def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
+    with WorkerDriver(interpreter(request.param), tmp_path) as driver:
+        driver.ready()
+        yield driver
+
+
+def test_own_reprs_run_inside_the_cell(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "class A:\n    def __repr__(self):\n        print('in repr')\n        return 'A!'\n{'k': [A(), 1]}"
+    )
+    assert (answer.return_value, answer.stdout, answer.has_value) == ("{'k': [A!, 1]}", "in repr\n", False)
+
+
+def test_a_failing_repr_is_a_note(worker: WorkerDriver) -> None:
+    worker.cell(
+        "class Broken:\n    def __repr__(self): raise RuntimeError('repr failed')\n"
+        "class Worse(Exception):\n    def __str__(self): raise SystemExit\n"
+        "class Both:\n    def __repr__(self): raise Worse\n"
+        "class Wrong:\n    def __repr__(self): return 5"
+    )
+    assert (
+        worker.cell("[Broken(), 1]").return_value == "[<Broken object; its repr failed: RuntimeError: repr failed>, 1]"
+    )
+    assert worker.cell("Both()").return_value == "<Both object; its repr failed: Worse>"
+    assert "Wrong object; its repr failed: TypeError" in worker.cell("Wrong()").return_value
+    assert worker.cell("class Quits:\n    def __repr__(self): raise SystemExit(3)\nQuits()").success
+
+
+def test_only_identity_and_type_are_used(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "class Hostile:\n"
+        "    def __bool__(self): raise ValueError\n"
+        "    __eq__ = __len__ = __hash__ = __iter__ = __getattribute__ = __str__ = __bool__\n"
+        "    def __repr__(self): return 'fine'\n"
+        "class Meta(type):\n    @property\n    def __name__(cls): raise ValueError\n"
+        "class List(list, metaclass=Meta):\n    def __len__(self): raise ValueError\n"
+        "    __iter__ = __len__\n    def __repr__(self): return 'list'\n"
+        "[Hostile(), List()]"
+    )
+    assert answer.return_value == "[fine, list]"
+
+
+def test_big_values_cost_nothing(worker: WorkerDriver) -> None:
+    answer = worker.cell("import array\nbig = list(range(3_000_000))\nbig")
+    assert answer.return_value.startswith("[0, 1, 2, 3")
+    assert answer.return_value.endswith(" more items]")
+    assert (answer.truncated_return, answer.has_value) == (True, False)
+    assert worker.cell("1 << 10**7").return_value == "<int with 10000001 bits>"
+    assert "100,000,000 characters in all" in worker.cell("'x' * 10**8").return_value
+    # What has its own repr is the user's affair, but the preview is still bounded.
+    assert (
+        len(worker.cell("class Long:\n    def __repr__(self): return '\u00e9' * 10**6\nLong()").return_value.encode())
+        <= 20_000
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["'\\x01' * 10**6", "'\\ud800' * 10**6", "'\U0001f600' * 10**6", "['\\x01'] * 10**6", "b'\\0' * 10**6"]
+)
+def test_the_worst_text_fits_into_a_frame(tmp_path: Path, text: str) -> None:
+    with WorkerDriver(interpreter("3.11"), tmp_path) as worker:
+        worker.ready()
+        answer = worker.cell(text)
+        assert answer.success
+        assert answer.truncated_return
+        assert len(answer.return_value.encode()) <= DEFAULT.preview_bytes
+        error = worker.cell(f"raise ValueError({text})")
+        assert error.truncated_error
+        assert len(error.error.encode()) <= DEFAULT.error_bytes
+        assert error.error.startswith("Traceback (most recent call last):")
+        both = worker.cell(f"class A:\n    def __repr__(self): return str({text})\nA()")
+        assert len(both.return_value.encode()) <= DEFAULT.preview_bytes
+
+
+def test_errors_show_user_frames_and_count_library_frames(worker: WorkerDriver, tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text("import json\ndef parse(text):\n    return json.loads(text)  # ours\n")
+    answer = worker.cell("import project\nproject.parse('{')")
+    assert f'File "{tmp_path}/project.py", line 3, in parse\n    return json.loads(text)  # ours' in answer.error
+    assert "  [3 library frames]\n" in answer.error
+    assert answer.error_type == "json.decoder.JSONDecodeError"
+    assert "decoder.py" not in answer.error
+    assert "repl_trio" not in answer.error
+
+
+def test_errors_show_chains_notes_and_groups(worker: WorkerDriver) -> None:
+    chain = worker.cell("try:\n    1/0\nexcept ZeroDivisionError as error:\n    raise KeyError('k') from error").error
+    assert chain.index("ZeroDivisionError") < chain.index("direct cause") < chain.index("KeyError: 'k'")
+    context = worker.cell("try:\n    1/0\nexcept ZeroDivisionError:\n    [][0]").error
+    assert "During handling" in context
+    if worker.cell("import sys\nsys.version_info >= (3, 11)").value:
+        group = worker.cell(
+            "def f(): raise ValueError(1)\ntry:\n    f()\nexcept ValueError as e:\n"
+            "    e.add_note('the note')\n    raise ExceptionGroup('many', [e, TypeError('two')])"
+        )
+        for word in ("ExceptionGroup: many", "ValueError: 1", "the note", "TypeError: two", "in f"):
+            assert word in group.error
+        assert "repl_trio" not in group.error
+
+
+def test_syntax_errors_point_at_the_place(worker: WorkerDriver) -> None:
+    answer = worker.cell("x = 1\ny = = 2")
+    assert answer.error.startswith('  File "<repl:r1>", line 2\n    y = = 2\n        ^')
+    for line in ("!pip install something", "%timeit x", "  !ls"):
+        told = worker.cell(f"{line}\nkept = 6")
+        assert told.error_type in ("SyntaxError", "IndentationError")
+        if told.error_type == "SyntaxError":
+            assert told.error.endswith('run shell commands with sh("...").')
+    assert "Hint" not in worker.cell("x = = 1").error
+
+
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "PYTHON_COLORS"])
+def test_errors_have_no_colours(tmp_path: Path, variable: str) -> None:
+    with WorkerDriver(interpreter("3.13"), tmp_path, {variable: "1"}) as worker:
+        worker.ready()
+        assert "\x1b" not in worker.cell("1/0").error
+
+
+def test_a_hostile_exception_is_still_reported(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "class Hostile(BaseException):\n    def __str__(self): raise SystemExit\n    __repr__ = __str__\nraise Hostile"
+    )
+    assert (answer.success, answer.error_type) == (False, "Hostile")
+    assert "Hostile" in answer.error
+    answer = worker.cell(
+        "class Meta(type(Exception)):\n    @property\n"
+        "    def __module__(cls): raise ValueError\n"
+        "class Odd(Exception, metaclass=Meta): pass\nraise Odd"
+    )
+    assert (answer.success, answer.error_type) == (False, "Odd")
+
+
+def test_a_very_deep_traceback_is_bounded(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "import sys\nsys.setrecursionlimit(20_000)\ndef a(n): return b(n - 1) if n else 1/0\n"
+        "def b(n): return a(n)\na(6000)"
+    )
+    assert len(answer.error.encode()) <= DEFAULT.error_bytes
+    assert answer.truncated_error
+    assert answer.error.endswith("ZeroDivisionError: division by zero")
+
+
+def test_a_long_chain_is_bounded(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "error = ValueError(0)\nfor n in range(1, 500):\n"
+        "    new = ValueError(n); new.__cause__ = error; error = new\nraise error"
+    )
+    assert len(answer.error.encode()) <= DEFAULT.error_bytes
+    assert answer.error.endswith("ValueError: 499")
