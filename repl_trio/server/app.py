@@ -20,12 +20,14 @@ from ..errors import ReplError
 from ..limits import Limits
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
+from ..session.run import Run
 from ..session.sessions import Sessions, open_sessions
 from ..settings import Settings
 from ..wire import jsonrpc
 from ..wire.framing import Oversized
 from ..wire.mcp import Answer, Call, Cancel
 from .arguments import BadArguments, check
+from .content import Reply
 from .dispatch import Dispatch
 from .opening import Handover, Link
 from .tools import tools
@@ -104,17 +106,20 @@ class Server:
             check(tool, call.arguments)
         except BadArguments as error:
             return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason))
+        begun = self._dispatch.begin(call)
+        if isinstance(begun, Reply):
+            return self._send(self._encode(call, begun))
         self._requests[call.id] = trio.CancelScope()
-        nursery.start_soon(self._answer, call)
+        nursery.start_soon(self._answer, call, begun)
         return None
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: Call, begun: Run | None) -> None:
         """The task of one request: exactly one answer, or none when the client cancelled it."""
         scope = self._requests[call.id]
         line: bytes | None = None
         try:
             with scope:
-                line = await self._line_for(call)
+                line = await self._line_for(call, begun)
         finally:
             del self._requests[call.id]
             if not self._requests:
@@ -122,11 +127,9 @@ class Server:
             if line is not None:
                 self._send(line)
 
-    async def _line_for(self, call: Call) -> bytes:
+    async def _line_for(self, call: Call, begun: Run | None) -> bytes:
         try:
-            reply = await self._dispatch.reply(call)
-            block: jsonrpc.Params = {"type": "text", "text": reply.text}
-            return self._connection.encode_tool_result(call, [block], reply.structured, is_error=reply.is_error)
+            return self._encode(call, await self._dispatch.reply(call, begun))
         except BadArguments as error:
             return jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason)
         except ReplError as error:
@@ -137,6 +140,10 @@ class Server:
                 f"a bug in repl-trio stopped this {call.tool} call; what it changed is not known, python_health tells"
             )
             return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, what)
+
+    def _encode(self, call: Call, reply: Reply) -> bytes:
+        block: jsonrpc.Params = {"type": "text", "text": reply.text}
+        return self._connection.encode_tool_result(call, [block], reply.structured, is_error=reply.is_error)
 
     def _send(self, line: bytes) -> None:
         try:

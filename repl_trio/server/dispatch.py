@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from typing import TypedDict
 
 import trio
 
@@ -23,6 +24,7 @@ from .content import Reply
 
 #: Tools whose refusals look like a run's result, because that is what their callers read.
 _RUN_TOOLS = ("execute_python", "python_start", "python_run")
+_BEGINNING_TOOLS = ("execute_python", "python_start")
 
 
 class Dispatch:
@@ -36,10 +38,8 @@ class Dispatch:
         self._limits = settings.limits
         self._connection = connection
         self._send = send
-        self._started = trio.current_time()
+        self._opened = trio.current_time()
         self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
-            "execute_python": self._execute,
-            "python_start": self._start,
             "python_run": self._run,
             "python_cancel": self._cancel,
             "python_health": self._health,
@@ -49,55 +49,68 @@ class Dispatch:
             "python_session_close": self._close,
         }
 
-    async def reply(self, call: Call) -> Reply:
+    def begin(self, call: Call) -> Run | Reply | None:
+        """The part of a call that must not wait: its run, begun in the step that read the call, or its refusal.
+
+        So cells begin in the order in which they were sent, and a warm one loses no scheduler step. None: this call
+        has no such part, or has to wait for a run that is being stopped.
+        """
+        if call.tool not in _BEGINNING_TOOLS:
+            return None
+        try:
+            session = self._session_of_run(call)
+            if session.active is not None and session.active.stopping:
+                return None
+            return session.begin(self._cell(call), **_conditions(call))
+        except ReplError as error:
+            return self._refusal(call, error)
+
+    async def reply(self, call: Call, begun: Run | None) -> Reply:
         """Carry out a call. Raises `BadArguments`, with nothing done; refusals are replies with `error_code`.
 
         Cancelled: an `execute_python` cancels its run; every other call leaves things as they are.
         """
         try:
+            if call.tool in _BEGINNING_TOOLS:
+                run = begun or await self._session_of_run(call).start(self._cell(call), **_conditions(call))
+                return await (self._execute(call, run) if call.tool == "execute_python" else self._start(run))
             return await self._tools[call.tool](call)
         except ReplError as error:
-            session_id = call.arguments.get("session_id")
-            return content.refusal(
-                error, session_id if isinstance(session_id, str) else None, run_shaped=call.tool in _RUN_TOOLS
-            )
+            return self._refusal(call, error)
+
+    def _refusal(self, call: Call, error: ReplError) -> Reply:
+        session_id = call.arguments.get("session_id")
+        named = session_id if isinstance(session_id, str) else None
+        return content.refusal(error, named, run_shaped=call.tool in _RUN_TOOLS)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    async def _execute(self, call: Call) -> Reply:
-        session, run = await self._begin(call)
-        wait = _seconds(call.arguments.get("wait"))
+    async def _execute(self, call: Call, run: Run) -> Reply:
         try:
-            await self._wait_for(run, wait, call)
+            await self._wait_for(run, _seconds(call.arguments.get("wait")), call)
         except trio.Cancelled:
             run.cancel("its request was cancelled")
             raise
-        if run.finished:
-            return content.finished(run, self._limits)
-        return content.started(run, _generation(session, run))
+        return content.finished(run, self._limits) if run.finished else self._started(run)
 
-    async def _start(self, call: Call) -> Reply:
-        session, run = await self._begin(call)
+    async def _start(self, run: Run) -> Reply:
         # Refused before it began (a cell over the frame limit): say so at once instead of by a poll.
-        return content.finished(run, self._limits) if run.finished else content.started(run, _generation(session, run))
+        return content.finished(run, self._limits) if run.finished else self._started(run)
 
-    async def _begin(self, call: Call) -> tuple[Session, Run]:
-        given = call.arguments
-        if call.modern and given.get("session_id") is None:
+    def _started(self, run: Run) -> Reply:
+        return content.started(run, _generation(self._sessions.get(run.session_id), run))
+
+    def _session_of_run(self, call: Call) -> Session:
+        if call.modern and call.arguments.get("session_id") is None:
             raise SessionRequired(
                 f"{call.tool} needs a session_id in protocol 2026-07-28; take it from python_health. Nothing was run."
             )
-        session = self._session(call)
-        code, timeout = given["code"], _seconds(given.get("timeout"))
+        return self._session(call)
+
+    def _cell(self, call: Call) -> Cell:
+        code, timeout = call.arguments["code"], _seconds(call.arguments.get("timeout"))
         assert isinstance(code, str)
-        cell = Cell(code, self._limits.timeout_default if timeout is None else timeout)
-        expected = given.get("expected_generation")
-        run = await session.start(
-            cell,
-            reset=given.get("reset") is True,
-            expected_generation=int(expected) if isinstance(expected, int | float) else None,
-        )
-        return session, run
+        return Cell(code, self._limits.timeout_default if timeout is None else timeout)
 
     async def _run(self, call: Call) -> Reply:
         session, run = self._find_run(call)
@@ -204,7 +217,7 @@ class Dispatch:
                 "version": __version__,
                 "pid": os.getpid(),
                 "python": f"{sys.version.split()[0]} ({sys.executable})",
-                "uptime_s": round(trio.current_time() - self._started, 3),
+                "uptime_s": round(trio.current_time() - self._opened, 3),
                 "protocol": self._connection.version,
                 "client": self._connection.client,
             },
@@ -262,6 +275,20 @@ async def _answered(run: Run, wait: float | None) -> None:
 def _generation(session: Session, run: Run) -> int:
     """The generation a run is in, or will be in while its worker starts."""
     return run.generation or session.generations + (not session.alive)
+
+
+class _Conditions(TypedDict):
+    reset: bool
+    expected_generation: int | None
+
+
+def _conditions(call: Call) -> _Conditions:
+    """Under which conditions a call wants its cell to run."""
+    expected = call.arguments.get("expected_generation")
+    return {
+        "reset": call.arguments.get("reset") is True,
+        "expected_generation": int(expected) if isinstance(expected, int | float) else None,
+    }
 
 
 def _seconds(value: object) -> float | None:

@@ -81,12 +81,23 @@ class Session:
     async def start(
         self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None, tap: Tap | None = None
     ) -> Run:
+        """`begin`, after waiting (at most `busy_wait` seconds) for the clean-up of a run that is being stopped."""
+        deadline = trio.current_time() + self._limits.busy_wait
+        while self.active is not None and self.active.stopping and trio.current_time() < deadline:
+            with trio.move_on_at(deadline):
+                await self.active.answered.wait()
+        return self.begin(cell, reset=reset, expected_generation=expected_generation, tap=tap)
+
+    def begin(
+        self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None, tap: Tap | None = None
+    ) -> Run:
         """Accept a cell and return its run, which the session leads from here on.
 
-        Raises `Busy` while another run is active (after `busy_wait` seconds where that one is being stopped),
-        `StateChanged`, or `SessionClosing`; nothing was run then.
+        Raises `Busy` while another run is active, `StateChanged`, or `SessionClosing`; nothing was run then. A warm
+        worker gets the cell in this very step: no task switch on the way of an ordinary call.
         """
-        await self._free()
+        if self.active is not None and not self.active.finished:
+            raise self._busy(self.active)
         if self.closing:
             raise SessionClosing(f"Session {self.id} is closing; the cell was not run.", state=CLEARED)
         self._check_generation(expected_generation)
@@ -97,30 +108,21 @@ class Session:
         while len(self._runs) > self._limits.runs_retained:
             self._runs.popitem(last=False)
         if not reset and self.alive:
-            # A warm worker gets the cell in this very step: no task switch on the way of an ordinary call.
             try:
-                self._begin(run, self.generation)
+                self._send(run, self.generation)
             except ReplError as error:
                 run.fail(error, self._state())
                 return run
         self._surroundings.nursery.start_soon(self._lead, run)
         return run
 
-    async def _free(self) -> None:
-        """Wait out a run that is being stopped; refuse beside one that is not."""
-        deadline = trio.current_time() + self._limits.busy_wait
-        while (active := self.active) is not None and not active.finished:
-            if active.stopping:
-                with trio.move_on_at(deadline):
-                    await active.answered.wait()
-                    continue
-            raise Busy(
-                f"Session {self.id} is busy with run {active.id}, for {active.elapsed_ms / 1000:.1f} s now. The new "
-                "cell was not run and is not queued. Wait with python_run, stop it with python_cancel, or use another "
-                "session.",
-                state=PRESERVED,
-                run_id=active.id,
-            )
+    def _busy(self, active: Run) -> Busy:
+        return Busy(
+            f"Session {self.id} is busy with run {active.id}, for {active.elapsed_ms / 1000:.1f} s now. The new cell "
+            "was not run and is not queued. Wait with python_run, stop it with python_cancel, or use another session.",
+            state=PRESERVED,
+            run_id=active.id,
+        )
 
     def _check_generation(self, expected: int | None) -> None:
         if expected is None:
@@ -164,13 +166,13 @@ class Session:
                 run.fail(error, CLEARED)
                 return False
         try:
-            self._begin(run, self.generation)
+            self._send(run, self.generation)
         except ReplError as error:
             run.fail(error, self._state())
             return False
         return True
 
-    def _begin(self, run: Run, generation: Generation | None) -> None:
+    def _send(self, run: Run, generation: Generation | None) -> None:
         if generation is None or not generation.alive:
             how = generation.death if generation is not None else "No worker was started"
             raise WorkerStartFailed(f"{how} before it could take the cell. The cell did not run.")

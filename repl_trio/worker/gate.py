@@ -13,6 +13,7 @@ arrives between runs is late and dropped, unless it plainly belongs to the run t
 from __future__ import annotations
 
 import _signal
+import _thread
 import sys
 
 TYPE_CHECKING = False
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Interrupts:
-    """The state of the current run's interrupts. Touched by the main thread only, signal handler included."""
+    """The state of the current run's interrupts. Changed by the main thread only, signal handler included."""
 
     running = False  # a run is in progress
     pending = False  # an interrupt waits for the next entry of user code
@@ -33,6 +34,11 @@ class _Interrupts:
     early = False  # an interrupt came for the run that is about to begin
     land: Callable[[FrameType], None]  # how an interrupt lands at a frame: raises there, or cancels a task
     announced: Callable[[], bool]  # whether a run is about to begin and no earlier one can be meant
+    thread = _thread.get_ident()  # the main thread, which loads this module: interrupts are its alone
+
+    def waits_here(self) -> bool:
+        """Whether an interrupt waits for the code that asks."""
+        return self.pending and self.running and _thread.get_ident() == self.thread
 
 
 interrupts = _Interrupts()
@@ -67,19 +73,32 @@ def shielded(function: Function) -> Function:
         try:
             return function(*arguments, **named)
         finally:
-            if interrupts.pending and interrupts.running:
+            if interrupts.waits_here():
                 _on_sigint(_signal.SIGINT, sys._getframe())
 
-    shield.__doc__ = function.__doc__
-    shield.__name__ = function.__name__
-    shield.__qualname__ = function.__qualname__
-    return shield  # type: ignore[return-value]
+    return _named_like(function, shield)
 
 
 def interruptible(function: Function) -> Function:
-    """Let interrupts land inside `function` although a shielded one calls it; that one holds the `try`."""
-    _open.add(function.__code__)
-    return function
+    """Let interrupts land inside `function` although a shielded one calls it; that one holds the `try`.
+
+    One that came before, while the shield was up, lands at its beginning.
+    """
+
+    def opened(*arguments: Any, **named: Any) -> Any:
+        if interrupts.waits_here():
+            _land(sys._getframe())
+        return function(*arguments, **named)
+
+    _open.add(opened.__code__)
+    return _named_like(function, opened)
+
+
+def _named_like(function: Function, wrapped: Any) -> Function:
+    wrapped.__doc__ = function.__doc__
+    wrapped.__name__ = function.__name__
+    wrapped.__qualname__ = function.__qualname__
+    return wrapped  # type: ignore[no-any-return]
 
 
 def _land(frame: FrameType) -> None:

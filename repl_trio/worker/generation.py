@@ -10,7 +10,7 @@ import sys
 import time
 
 from ..limits import DEFAULT
-from . import gate, origin, source, threads
+from . import gate, origin, source, threads, trio_run
 from .history import History
 from .hooks import ImportHooks
 from .isolation import isolated_import, with_standard_path
@@ -130,12 +130,13 @@ class Generation:
 
     def _land(self, frame: FrameType) -> None:
         """How an interrupt ends user code at this frame."""
-        if "asyncio.events" in sys.modules:
+        if _asyncio_loaded():
             loop = self._cell_loop()
             if loop.at_work():
                 loop.interrupt(frame)
                 return
-        raise KeyboardInterrupt
+        if not trio_run.deliver(frame):
+            raise KeyboardInterrupt
 
     def _cell_loop(self) -> CellLoop:
         if self._loop is None:
@@ -146,7 +147,7 @@ class Generation:
         """End what the run left running, or say that it could not be ended."""
         self._namespace_guard()
         users, result.background_threads = threads.settle(self._own_threads, DEFAULT.thread_grace)
-        if "asyncio.events" in sys.modules:
+        if _asyncio_loaded():
             loop = self._cell_loop()
             result.tasks_cancelled = loop.retire(DEFAULT.task_grace, ROUNDS)
             loop.keep_current()
@@ -252,6 +253,12 @@ class _Result:
             "background_tasks": _names(self.background_tasks),
             "background_threads": _names(self.background_threads),
         }
+
+
+def _asyncio_loaded() -> bool:
+    """Whether asyncio is there, whole: an interrupt may fall into the midst of its import."""
+    spec = getattr(sys.modules.get("asyncio"), "__spec__", None)
+    return "asyncio.events" in sys.modules and not getattr(spec, "_initializing", spec is None)
 
 
 def _names(names: list[str]) -> list[str]:

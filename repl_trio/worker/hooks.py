@@ -32,11 +32,16 @@ class ImportHooks:
                 action(sys.modules[name])
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """The spec of a named module, with this object as its loader; None for every other."""
+        """The spec of a named module, with this object as its loader; None for every other.
+
+        A project's own module of such a name is left alone.
+        """
         if name not in self._actions:
             return None
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, isolation.standard_path()) if finder is not self else None
+            spec = finder.find_spec(name, None) if finder is not self else None
+            if spec is not None and not isolation.is_standard(spec.origin):
+                return spec
             if spec is not None:
                 self._loaders[name] = spec.loader
                 spec.loader = self  # type: ignore[assignment]

@@ -32,14 +32,14 @@ def _intruders() -> dict[str, ModuleType]:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__":
             origin = getattr(module, "__file__", None)
-            if type(origin) is str and (not origin.startswith(_Standard.folders) or "/site-packages/" in origin):
+            if type(origin) is str and not is_standard(origin):
                 found[name] = module
     return found
 
 
-def standard_path() -> list[str]:
-    """A copy of the standard library's entries."""
-    return list(_Standard.path)
+def is_standard(origin: str | None) -> bool:
+    """Whether a module's file is the standard library's own."""
+    return origin is not None and origin.startswith(_Standard.folders) and "/site-packages/" not in origin
 
 
 @shielded

@@ -11,6 +11,7 @@ import _queue
 import _signal
 import _thread
 import os
+import select
 import sys
 
 from ..limits import DEFAULT
@@ -77,8 +78,6 @@ class Link:
 
     def frame_waits(self) -> bool:
         """Whether the server has sent a frame whose run has not begun."""
-        import select
-
         poll = select.poll()
         poll.register(self._input, select.POLLIN)
         return self._received > self.begun or bool(poll.poll(0))

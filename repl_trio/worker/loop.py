@@ -10,6 +10,7 @@ second interrupt on CancelledError is also raised inside asyncio's own code, whi
 
 from __future__ import annotations
 
+import _contextvars
 import asyncio
 import os
 import sys
@@ -206,10 +207,8 @@ class _End:
             self.error = error
         self.ended = True
         if sys.version_info < (3, 11):
-            import contextvars
-
             # A task of Python 3.10 runs in a copy of the context it is given.
-            self.context = contextvars.copy_context()
+            self.context = _contextvars.copy_context()
 
 
 def _in_callback(frame: FrameType | None) -> bool:

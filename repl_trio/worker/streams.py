@@ -13,6 +13,7 @@ import os
 import sys
 
 from .gate import outcome_of
+from .isolation import isolated_import
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,9 +77,8 @@ def _flush_foreign(stream: Any) -> None:
 def _c_flush() -> Callable[[], object]:
     """A call that flushes C's own output buffers, or one that does nothing where `_ctypes` is missing."""
     try:
-        import _ctypes
-
-        process = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+        _ctypes = isolated_import("_ctypes")
+        process = _ctypes.dlopen(None, 0)
         address = _ctypes.dlsym(process, "fflush")
         call = _ctypes.call_function
     except (ImportError, AttributeError, OSError):

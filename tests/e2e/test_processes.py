@@ -246,6 +246,19 @@ def test_what_a_stopped_run_started_goes_and_what_an_earlier_one_started_stays(
     assert client.execute("[child.poll() is None, leader.poll() is None]")["value"] == [False, False]
 
 
+def test_what_the_cell_before_started_is_not_taken_for_this_ones(client: Client) -> None:
+    """However soon the next cell begins: the kernel tells start times in steps that are longer than a cell."""
+    client.execute("import subprocess")
+    start = "subprocess.Popen(['sleep', '600']).pid"
+    for _ in range(20):
+        kept = client.execute(start)["value"]
+        run = client.structured("python_start", code=f"print({start}, flush=True)\nwhile True: pass")
+        own = int(said(client, run["run_id"], "\n")["stdout"])
+        client.structured("python_cancel")
+        finished(client, run["run_id"])
+        assert (living(kept), living(own)) == (True, False)
+
+
 def test_the_rest_of_a_killed_generation_goes_with_it(client: Client) -> None:
     kept = grow(client, None)
     result = client.execute("sum(range(10**13))", timeout=0.2)

@@ -323,7 +323,7 @@ def test_a_close_names_its_session(client: Client) -> None:
 
 
 def test_a_close_goes_through_although_its_request_is_given_up(client: Client) -> None:
-    client.execute("import atexit, time; atexit.register(time.sleep, 0.5)")
+    client.execute("import atexit, time; atexit.register(time.sleep, 60)")
     worker = session_of(client)["worker_pid"]
     first = client.default_session()
     client.cancel(client.start_call("python_session_close", session_id=first))

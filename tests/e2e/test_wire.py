@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,31 @@ def test_without_a_token_there_is_no_progress() -> None:
         client.result(asked)
         client.result(silent)
         assert {note["progressToken"] for note in client.notifications()} == {"with"}
+
+
+# -- order -----------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_behind_a_cancel_in_one_write_waits_for_it() -> None:
+    # Both are read at once; which of their tasks the runtime happens to run first must not decide. Ten rounds, because
+    # a toss of a coin would pass one.
+    with Client() as client:
+        client.execute("kept = 7")
+        for number in range(10):
+            running = client.start_call("execute_python", token=number, code="print('in')\nwhile True: pass")
+            client.wait_until(partial(is_told, client, number), failure="no progress")
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": running}}
+            call = {"name": "execute_python", "arguments": {"code": "kept"}}
+            behind = {"jsonrpc": "2.0", "id": f"behind {number}", "method": "tools/call", "params": call}
+            client.oracle.sent(behind)
+            client.write(b"".join(json.dumps(message).encode() + b"\n" for message in (cancel, behind)))
+            result = client.result(f"behind {number}")["structuredContent"]
+            assert result.get("value") == 7, (number, result)
+            assert not client.answered(running)
+
+
+def is_told(client: Client, token: int) -> bool:
+    return any(note["progressToken"] == token for note in client.notifications())
 
 
 # -- results ---------------------------------------------------------------------------------------------------

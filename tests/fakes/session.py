@@ -30,6 +30,7 @@ async def open_session(limits: Limits | None = None) -> AsyncIterator[tuple[Sess
         async with trio.open_nursery() as nursery:
             surroundings = Surroundings(nursery, limits or Limits(), {}, lambda: f"r{next(numbers)}")
             session = Session("s1", "one", str(Path.cwd()), None, surroundings)
+            await trio.lowlevel.checkpoint()
             try:
                 yield session, surroundings
             finally:

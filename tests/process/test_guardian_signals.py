@@ -35,7 +35,7 @@ report(b"child")
 """
 """A child that forks a process for each line "name attached|detached|parent"; all of them report USR1 and USR2.
 
-They take the signals by sigwait, the lower number first; handlers would run in any order. The forks are another thread's.
+They take the signals by sigwait, the lower number first; handlers would run in any order. A thread does the forks.
 """
 
 USR1, USR2 = int(signal.SIGUSR1), int(signal.SIGUSR2)

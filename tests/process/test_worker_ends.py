@@ -17,7 +17,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDri
         driver.ready()
         driver.cell(
             "import asyncio, threading, time\nseen = []\nasync def late(n=0.2):\n"
-"    await asyncio.sleep(n)\n    seen.append(n)"
+            "    await asyncio.sleep(n)\n    seen.append(n)"
         )
         yield driver
 
@@ -40,7 +40,7 @@ def test_tasks_that_have_not_begun_and_nested_ones_are_cancelled(worker: WorkerD
 def test_finally_of_a_cancelled_task_runs(worker: WorkerDriver) -> None:
     answer = worker.cell(
         "async def tidy():\n    try:\n        await asyncio.sleep(60)\n    finally:\n"
-"        await asyncio.sleep(0)\n        print('tidied')\n"
+        "        await asyncio.sleep(0)\n        print('tidied')\n"
         "t = asyncio.create_task(tidy())\nawait asyncio.sleep(0)"
     )
     assert (answer.stdout, answer.tasks_cancelled) == ("tidied\n", 1)
@@ -94,7 +94,7 @@ def test_a_cell_that_fails_or_is_left_by_exit_loses_its_tasks_too(worker: Worker
 def test_a_generator_the_user_keeps_stays_open(worker: WorkerDriver) -> None:
     worker.cell(
         "async def numbers():\n    for n in range(3):\n        await asyncio.sleep(0)\n"
-"        yield n\ng = numbers()\nawait g.__anext__()"
+        "        yield n\ng = numbers()\nawait g.__anext__()"
     )
     assert worker.cell("await g.__anext__()").value == 1
 
@@ -114,9 +114,11 @@ def test_library_tasks_stay_and_are_named(worker: WorkerDriver, tmp_path: Path) 
 
 
 def test_child_watchers_and_idle_pools_are_no_user_threads(worker: WorkerDriver) -> None:
-    quick = "async def quick(k):\n"
-"    p = await asyncio.create_subprocess_exec('sh', '-c', f'exit {k}')\n"
-"    return await p.wait()\n"
+    quick = (
+        "async def quick(k):\n"
+        "    p = await asyncio.create_subprocess_exec('sh', '-c', f'exit {k}')\n"
+        "    return await p.wait()\n"
+    )
     assert worker.cell(quick + "await asyncio.gather(*[quick(k) for k in range(8)])").value == list(range(8))
     for _again in range(6):
         answer = worker.cell("await quick(3)")
@@ -138,7 +140,7 @@ def test_child_watchers_and_idle_pools_are_no_user_threads(worker: WorkerDriver)
         "threading.Thread(target=work, name='my thread', daemon=True).start()",
         "threading.Thread(target=work, name='my thread').start()",
         "from concurrent.futures import ThreadPoolExecutor\n"
-"pool = ThreadPoolExecutor(1, thread_name_prefix='my thread')\n"
+        "pool = ThreadPoolExecutor(1, thread_name_prefix='my thread')\n"
         "f = pool.submit(work)",
         "import _thread\n_thread.start_new_thread(work, ())\nbegun.wait()",
         "loop_future = asyncio.new_event_loop().run_in_executor(None, work)",
@@ -149,7 +151,7 @@ def test_a_user_thread_that_goes_on_clears_the_worker(start: str, tmp_path: Path
         worker.ready()
         answer = worker.cell(
             f"import asyncio, threading, time\nbegun = threading.Event()\ndef work():\n"
-f"    begun.set()\n    while True: time.sleep(0.01)\n{start}\nprint('body done')\n5"
+            f"    begun.set()\n    while True: time.sleep(0.01)\n{start}\nprint('body done')\n5"
         )
         assert (answer.success, answer.keep, answer.stdout) == (False, False, "body done\n")
         assert "is still running user code" in answer.error
@@ -175,7 +177,8 @@ def test_the_workers_own_thread_shows_nowhere(worker: WorkerDriver) -> None:
 
 def test_long_lists_of_names_are_bounded(worker: WorkerDriver) -> None:
     answer = worker.cell(
-        "for n in range(150): threading.Thread(target=time.sleep, args=(600,), daemon=True, name=f'{n}' + 'x' * 500).start()"
+        "for n in range(150):\n"
+        "    threading.Thread(target=time.sleep, args=(600,), daemon=True, name=f'{n}' + 'x' * 500).start()"
     )
     assert len(answer.background_threads) == 100
     assert max(map(len, answer.background_threads)) == 100

@@ -207,6 +207,31 @@ def test_an_interrupt_right_behind_the_first_execute_is_that_runs(tmp_path: Path
             assert worker.answer(run_id).interrupted
 
 
+def test_a_trio_run_is_ended_as_trio_itself_would(tmp_path: Path) -> None:
+    # The tests' own environment: it has Trio.
+    with prepared(sys.executable, tmp_path) as worker:
+        worker.cell("import trio\nasync def spin():\n    while True: await trio.lowlevel.checkpoint()")
+        for main in ("trio.sleep_forever", "spin"):
+            for _again in range(5):
+                answer = interrupted(worker, f"trio.run({main})")
+                assert answer.error.startswith("KeyboardInterrupt: interrupted"), main
+        answer = interrupted(worker, "async def busy():\n    while True: pass\ntrio.run(busy)")
+        assert answer.error.startswith("KeyboardInterrupt: interrupted")
+        assert worker.cell("trio.run(trio.sleep, 0)\nmark").value == 41
+
+
+def test_an_interrupt_in_the_midst_of_importing_asyncio(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for _again in range(12):
+        with WorkerDriver(interpreter("3.13"), tmp_path) as worker:
+            worker.ready()
+            run_id = worker.start("import asyncio\nwhile True: pass")
+            worker.pause(0.06 * chance.random())
+            answer = worker.interrupt_until_answer(run_id)
+            assert answer.error.startswith("KeyboardInterrupt: interrupted")
+            assert worker.cell("import asyncio\nawait asyncio.sleep(0)\n5").value == 5
+
+
 def test_the_handler_is_put_back_for_the_next_run(worker: WorkerDriver) -> None:
     for code in ("signal.SIG_IGN", "signal.SIG_DFL", "lambda *_: None"):
         worker.cell(f"import signal\nsignal.signal(signal.SIGINT, {code})\nNone")

@@ -77,43 +77,44 @@ def test_surroundings_of_a_command(worker: WorkerDriver, tmp_path: Path) -> None
     assert worker.cell("[int(x) for x in sh('ps -o pgid= -p $$; echo $$').split()]").value[0] != worker.pid
 
 
-def test_a_timeout_kills_the_group_and_keeps_what_came(worker: WorkerDriver) -> None:
-    answer = worker.cell("sh('echo first; sleep 601 & sleep 602', timeout=0.3)")
+def test_a_timeout_kills_the_group_and_keeps_what_came(worker: WorkerDriver, tmp_path: Path) -> None:
+    answer = worker.cell("sh('sleep 600 & echo $! > pid; echo first; sleep 600', timeout=0.3)")
     assert answer.error_type == "ShTimeout"
     assert "killed after 0.3 s" in answer.error
     assert answer.stdout == "first\n"
-    assert gone("sleep 601", "sleep 602")
+    assert gone(int((tmp_path / "pid").read_text()))
     told = worker.cell(
-        "try:\n    sh('echo first; sleep 603', timeout=0.3)\nexcept TimeoutError as error:\n"
+        "try:\n    sh('echo first; sleep 600', timeout=0.3)\nexcept TimeoutError as error:\n"
         "    told = [error.result.stdout, error.result.returncode]\ntold"
     )
     assert told.value == ["first\n", -9]
 
 
+@pytest.mark.parametrize("detach", ["", "setsid "])
 @pytest.mark.parametrize(
-    "command",
+    "work",
     [
-        "sleep 611 & echo started",
-        "setsid sleep 611 & echo started",
-        "sleep 611 >/dev/null & echo started",
-        "setsid sleep 611 >/dev/null & echo started",
-        "(while :; do echo noise >&2; sleep 0.001; done) & echo started",
-        "setsid sh -c 'while :; do echo noise >&2 || exit; sleep 0.001; done' & echo started",
+        "exec sleep 600",
+        "exec sleep 600 >/dev/null",
+        "while :; do echo noise >&2 || exit; sleep 0.001; done",
     ],
 )
-def test_it_ends_with_the_shell_whoever_holds_the_pipes(tmp_path: Path, command: str) -> None:
+def test_it_ends_with_the_shell_whoever_holds_the_pipes(tmp_path: Path, detach: str, work: str) -> None:
     with WorkerDriver(interpreter("3.12"), tmp_path) as worker:
         worker.ready()
-        answer = worker.cell(
-            f"import time\nt = time.monotonic()\nr = sh({command!r})\n[r.stdout, time.monotonic() - t < 5]"
+        background = f"{detach}sh -c 'echo $$ > pid; {work}'"
+        command = f"{background} & while [ ! -s pid ]; do sleep 0.01; done; echo started"
+        run_id = worker.start(
+            f"import time\nt = time.monotonic()\nr = sh({command!r})\n[r.stdout, time.monotonic() - t < 10]"
         )
-        assert answer.value == ["started\n", True]
-        if "setsid" not in command:
-            # What is in the group is gone with it. (The driver's end sweeps the others, as a guardian would.)
-            assert gone("sleep 611")
-        for process in psutil.Process(worker.pid).children(recursive=True):
-            process.kill()
-        kill_strays("sleep 611", "noise")
+        assert worker.answer(run_id).value == ["started\n", True]
+        pid = int((tmp_path / "pid").read_text())
+        if not detach:
+            # What is in the group is gone with it.
+            assert gone(pid)
+        elif psutil.pid_exists(pid):
+            # A guardian would find it; here is none.
+            psutil.Process(pid).kill()
 
 
 def test_a_large_output_is_bounded_at_both_ends(worker: WorkerDriver) -> None:
@@ -136,15 +137,15 @@ def test_output_is_live(worker: WorkerDriver, tmp_path: Path) -> None:
     assert worker.answer(run_id).stdout == "now\nthen\n"
 
 
-def test_an_interrupt_kills_and_reaps_the_group(worker: WorkerDriver) -> None:
-    run_id = worker.start("sh('sleep 621 & echo running; sleep 622')")
+def test_an_interrupt_kills_and_reaps_the_group(worker: WorkerDriver, tmp_path: Path) -> None:
+    run_id = worker.start("sh('sleep 600 & echo $! > pid; echo running; sleep 600')")
     worker.wait_output("running\n")
     worker.interrupt()
     answer = worker.answer(run_id)
     assert answer.interrupted
     assert answer.error.startswith("KeyboardInterrupt: interrupted")
     assert "repl_trio" not in answer.error
-    assert gone("sleep 621", "sleep 622")
+    assert gone(int((tmp_path / "pid").read_text()))
 
 
 def test_prints_before_come_first(worker: WorkerDriver) -> None:
@@ -167,24 +168,13 @@ def test_help_tells_an_agent_how_to_use_it(worker: WorkerDriver) -> None:
         assert word in told
 
 
-def gone(*names: str) -> bool:
-    """Whether no process with such a command line lives any more; one that was killed has a moment to die."""
-    deadline = time.monotonic() + BOUND
-    while time.monotonic() < deadline:
-        living = [
-            process
-            for process in psutil.process_iter(["cmdline", "status"])
-            if " ".join(process.info["cmdline"] or []) in names and process.info["status"] != psutil.STATUS_ZOMBIE
-        ]
-        if not living:
-            return True
-        psutil.wait_procs(living, timeout=0.05)
-    return False
-
-
-def kill_strays(*words: str) -> None:
-    """End what a command detached on purpose: there is no guardian in these tests."""
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if any(word in line for word in words) and line.startswith(("sleep 611", "sh -c while")):
-            process.kill()
+def gone(pid: int) -> bool:
+    """Whether a killed process is dead; it has a moment to die, and nobody here to reap it."""
+    try:
+        process = psutil.Process(pid)
+        deadline = time.monotonic() + BOUND
+        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+            psutil.wait_procs([process], timeout=0.05)
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -80,10 +80,39 @@ def test_the_path_is_the_users_own(python: str, tmp_path: Path) -> None:
 
 
 SHADOWED = (
-    "_queue", "abc", "ast", "asyncio", "base64", "codecs", "colorsys", "collections", "contextlib", "contextvars", "fcntl", "functools",
-    "inspect", "io", "json", "linecache", "os", "queue", "re", "resource", "select", "selectors", "signal", "socket",
-    "subprocess", "threading", "token", "tokenize", "traceback", "types", "typing", "warnings",
-)  # fmt: skip
+    "_queue",
+    "abc",
+    "ast",
+    "asyncio",
+    "base64",
+    "codecs",
+    "colorsys",
+    "collections",
+    "contextlib",
+    "contextvars",
+    "fcntl",
+    "functools",
+    "inspect",
+    "io",
+    "json",
+    "linecache",
+    "os",
+    "queue",
+    "re",
+    "resource",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "token",
+    "tokenize",
+    "traceback",
+    "types",
+    "typing",
+    "warnings",
+)
 
 
 @pytest.mark.parametrize("place", ["cwd", "PYTHONPATH"])
@@ -119,6 +148,11 @@ def test_a_module_of_the_users_that_shadows_one_stays_the_users(worker: WorkerDr
     ).value
 
 
+def test_hooked_modules_of_the_users_are_left_alone(worker: WorkerDriver, tmp_path: Path) -> None:
+    (tmp_path / "getpass.py").write_text("def getpass(): return 'from the project'")
+    assert worker.cell("import getpass\ngetpass.getpass()").value == "from the project"
+
+
 def test_a_project_that_develops_this_package_imports_its_own_copy(worker: WorkerDriver, tmp_path: Path) -> None:
     (tmp_path / "repl_trio").mkdir()
     (tmp_path / "repl_trio" / "__init__.py").write_text("mine = True")
@@ -127,9 +161,21 @@ def test_a_project_that_develops_this_package_imports_its_own_copy(worker: Worke
 
 def test_an_idle_worker_has_loaded_nothing_heavy(python: str, tmp_path: Path) -> None:
     heavy = {
-        "ast", "asyncio", "dataclasses", "enum", "inspect", "json", "linecache", "re", "signal", "subprocess", "threading",
-        "tokenize", "traceback", "typing",
-    }  # fmt: skip
+        "ast",
+        "asyncio",
+        "dataclasses",
+        "enum",
+        "inspect",
+        "json",
+        "linecache",
+        "re",
+        "signal",
+        "subprocess",
+        "threading",
+        "tokenize",
+        "traceback",
+        "typing",
+    }
     # -S would hide what is measured; a plain start of the same interpreter is the floor.
     with WorkerDriver(python, tmp_path) as driver:
         driver.ready()
