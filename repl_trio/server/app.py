@@ -20,7 +20,6 @@ from ..errors import ReplError
 from ..limits import Limits
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
-from ..session.run import Run
 from ..session.sessions import Sessions, open_sessions
 from ..settings import Settings
 from ..wire import jsonrpc
@@ -30,6 +29,7 @@ from .arguments import BadArguments, check
 from .content import Reply
 from .dispatch import Dispatch
 from .opening import Handover, Link
+from .request import Request
 from .tools import tools
 
 _log = logging.getLogger("repl_trio.server")
@@ -51,7 +51,7 @@ class Server:
         self._limits = settings.limits
         self._tools = {str(tool["name"]): tool for tool in tools(settings.limits)}
         self._dispatch = Dispatch(sessions, settings, link.connection, self._send)
-        self._requests: dict[jsonrpc.RequestId, trio.CancelScope] = {}
+        self._requests: dict[jsonrpc.RequestId, Request] = {}
         self._idle = trio.Event()
 
     def leave(self, drain: float) -> None:
@@ -84,10 +84,8 @@ class Server:
             self._accept(step, nursery)
         elif isinstance(step, Answer):
             self._send(step.line)
-        elif isinstance(step, Cancel):
-            scope = self._requests.get(step.id)
-            if scope is not None:
-                scope.cancel()
+        elif isinstance(step, Cancel) and step.id in self._requests:
+            self._requests[step.id].cancel()
 
     def _accept(self, call: Call, nursery: trio.Nursery) -> None:
         """Check a call and start its task, or refuse it at once."""
@@ -106,40 +104,45 @@ class Server:
             check(tool, call.arguments)
         except BadArguments as error:
             return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason))
-        begun = self._dispatch.begin(call)
-        if isinstance(begun, Reply):
-            return self._send(self._encode(call, begun))
-        self._requests[call.id] = trio.CancelScope()
-        nursery.start_soon(self._answer, call, begun)
+        request = Request(call)
+        try:
+            refusal = self._dispatch.begin(request)
+        except Exception:  # noqa: BLE001 - as in _line_for
+            return self._send(self._bug(call))
+        if refusal is not None:
+            return self._send(self._encode(call, refusal))
+        self._requests[call.id] = request
+        nursery.start_soon(self._answer, request)
         return None
 
-    async def _answer(self, call: Call, begun: Run | None) -> None:
+    async def _answer(self, request: Request) -> None:
         """The task of one request: exactly one answer, or none when the client cancelled it."""
-        scope = self._requests[call.id]
         line: bytes | None = None
         try:
-            with scope:
-                line = await self._line_for(call, begun)
+            with request.scope:
+                line = await self._line_for(request)
         finally:
-            del self._requests[call.id]
+            del self._requests[request.call.id]
             if not self._requests:
                 self._idle.set()
             if line is not None:
                 self._send(line)
 
-    async def _line_for(self, call: Call, begun: Run | None) -> bytes:
+    async def _line_for(self, request: Request) -> bytes:
+        call = request.call
         try:
-            return self._encode(call, await self._dispatch.reply(call, begun))
+            return self._encode(call, await self._dispatch.reply(request))
         except BadArguments as error:
             return jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason)
         except ReplError as error:
             return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, error.message)
         except Exception:  # noqa: BLE001 - the request boundary: a bug of ours must not take the other requests down
-            _log.exception("bug in %s", call.tool)
-            what = (
-                f"a bug in repl-trio stopped this {call.tool} call; what it changed is not known, python_health tells"
-            )
-            return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, what)
+            return self._bug(call)
+
+    def _bug(self, call: Call) -> bytes:
+        _log.exception("bug in %s", call.tool)
+        what = f"a bug in repl-trio stopped this {call.tool} call; what it changed is not known, python_health tells"
+        return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, what)
 
     def _encode(self, call: Call, reply: Reply) -> bytes:
         block: jsonrpc.Params = {"type": "text", "text": reply.text}

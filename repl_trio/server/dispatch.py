@@ -21,6 +21,7 @@ from ..wire.mcp import Call, Connection
 from . import content
 from .arguments import BadArguments
 from .content import Reply
+from .request import Request
 
 #: Tools whose refusals look like a run's result, because that is what their callers read.
 _RUN_TOOLS = ("execute_python", "python_start", "python_run")
@@ -49,30 +50,35 @@ class Dispatch:
             "python_session_close": self._close,
         }
 
-    def begin(self, call: Call) -> Run | Reply | None:
-        """The part of a call that must not wait: its run, begun in the step that read the call, or its refusal.
+    def begin(self, request: Request) -> Reply | None:
+        """Begin a request's run in the step that read it; a reply is its refusal.
 
-        So cells begin in the order in which they were sent, and a warm one loses no scheduler step. None: this call
-        has no such part, or has to wait for a run that is being stopped.
+        So cells begin in the order in which they were sent, and a warm one loses no scheduler step. Nothing happens
+        for other calls, and where the cell has to wait for a run that is being stopped.
         """
+        call = request.call
         if call.tool not in _BEGINNING_TOOLS:
             return None
         try:
             session = self._session_of_run(call)
-            if session.active is not None and session.active.stopping:
-                return None
-            return session.begin(self._cell(call), **_conditions(call))
+            if session.active is None or not session.active.stopping:
+                request.run = session.begin(self._cell(call), **_conditions(call))
         except ReplError as error:
             return self._refusal(call, error)
+        return None
 
-    async def reply(self, call: Call, begun: Run | None) -> Reply:
+    async def reply(self, request: Request) -> Reply:
         """Carry out a call. Raises `BadArguments`, with nothing done; refusals are replies with `error_code`.
 
         Cancelled: an `execute_python` cancels its run; every other call leaves things as they are.
         """
+        call = request.call
         try:
             if call.tool in _BEGINNING_TOOLS:
-                run = begun or await self._session_of_run(call).start(self._cell(call), **_conditions(call))
+                if request.run is None:
+                    session = self._session_of_run(call)
+                    request.run = await session.start(self._cell(call), **_conditions(call))
+                run = request.run
                 return await (self._execute(call, run) if call.tool == "execute_python" else self._start(run))
             return await self._tools[call.tool](call)
         except ReplError as error:

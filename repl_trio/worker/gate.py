@@ -131,8 +131,12 @@ def begin_run() -> None:
         _signal.signal(_signal.SIGINT, _on_sigint)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGINT)
     interrupts.landed = False
-    interrupts.pending, interrupts.early = interrupts.early, False
+    interrupts.pending = False
     interrupts.running = True
+    # In this order: one that comes before the line above is early, one that comes after it is pending.
+    if interrupts.early:
+        interrupts.early = False
+        interrupts.pending = True
 
 
 def end_run() -> None:

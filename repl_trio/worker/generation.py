@@ -15,7 +15,7 @@ from .history import History
 from .hooks import ImportHooks
 from .isolation import isolated_import, with_standard_path
 from .namespace import Helpers
-from .preview import clip, exact_json, name_of, preview, printable
+from .preview import INTERRUPTS, clip, exact_json, name_of, preview, printable
 from .script import AsScript
 from .streams import refuse_passwords
 
@@ -201,8 +201,9 @@ class _Result:
     def fail(self, error: BaseException) -> None:
         """Take the exception that ended the run."""
         text, failure = gate.outcome_of(_describe, error)
-        if failure is not None and not gate.interrupts.landed:
+        if failure is not None and (not gate.interrupts.landed or name_of(error) in INTERRUPTS):
             # A module of the user's that shadows one of `traceback`'s is a common reason; out of sight it does no harm.
+            # Or a second interrupt fell into the text of the first, which has no code of the user's.
             text, failure = gate.outcome_of(with_standard_path, _describe, error)
         if failure is not None:
             # Formatting runs the exception's own methods; when those fail or are interrupted its class must do.

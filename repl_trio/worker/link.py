@@ -47,6 +47,12 @@ def move_up(descriptor: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _highest())
 
 
+def _poll(descriptor: int) -> select.poll:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return poll
+
+
 class Link:
     """Frames out, frames in. `send` may be called on any thread; `requests` holds what the server wants, in order."""
 
@@ -54,9 +60,12 @@ class Link:
         self.requests: _queue.SimpleQueue[Frame] = _queue.SimpleQueue()
         self.pid = os.getpid()
         self._received = 0
+        self._reading = False  # the reader is about to take bytes off the pipe, or has not yet counted their frames
         self.begun = 0  # frames whose run has begun; counted by the main thread
         self._lock = _thread.allocate_lock()
         self._input = move_up(0)
+        # Two, because one poll object refuses to be asked by two threads at once.
+        self._arrival, self._waiting = _poll(self._input), _poll(self._input)
         self._output = move_up(3)
         self._crash = move_up(4)
         #: Duplicates of the output pipes, to restore 1 and 2 from.
@@ -78,9 +87,8 @@ class Link:
 
     def frame_waits(self) -> bool:
         """Whether the server has sent a frame whose run has not begun."""
-        poll = select.poll()
-        poll.register(self._input, select.POLLIN)
-        return self._received > self.begun or bool(poll.poll(0))
+        # In the order of a frame's way: one that moves on between two questions is met by the next.
+        return bool(self._arrival.poll(0)) or self._reading or self._received > self.begun
 
     def start_reader(self) -> None:
         """Read frames on a thread of the lowest level: it shows in no list of the user's threads."""
@@ -123,6 +131,9 @@ class Link:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         decoder = LineDecoder(DEFAULT.frame_bytes)
         while True:
+            # Waiting apart from reading: at every moment a frame is in the pipe, or marked here, or counted.
+            self._waiting.poll()
+            self._reading = True
             try:
                 chunk = os.read(self._input, CHUNK)
             except OSError:
@@ -142,6 +153,7 @@ class Link:
                         return
             except frames.FrameError as error:
                 self.die(str(error))
+            self._reading = False
 
 
 def interpreter() -> Frame:

@@ -23,6 +23,8 @@ DEPTH = 30
 RESERVE = 2_000
 #: Bits of an int that still has fewer digits than `sys.get_int_max_str_digits` allows by default (4,300).
 INT_BITS = 14_280
+#: The classes of the exceptions that an interrupt raises, by name: `asyncio` may not be loaded.
+INTERRUPTS = ("KeyboardInterrupt", "CancelledError")
 #: The largest integer that every JSON reader keeps exactly.
 SAFE_INT = 2**53 - 1
 #: Bytes of JSON, containers inside one another, and nodes of an exact value.

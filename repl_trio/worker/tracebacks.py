@@ -18,7 +18,7 @@ import traceback
 import unicodedata
 
 from . import origin
-from .preview import name_of, printable
+from .preview import INTERRUPTS, name_of, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _is_shell_line(error: SyntaxError) -> bool:
 
 def interrupt_text(error: BaseException) -> str:
     """The text of an interrupt that landed in user code, wherever it was."""
-    if name_of(error) in ("KeyboardInterrupt", "CancelledError"):
+    if name_of(error) in INTERRUPTS:
         shown = KeyboardInterrupt().with_traceback(error.__traceback__)
         lines = exception_text(shown).rstrip("\n").rpartition("\n")[0]
         return f"KeyboardInterrupt: interrupted\n{lines}\n" if lines else "KeyboardInterrupt: interrupted\n"

@@ -270,15 +270,25 @@ def test_the_rest_of_a_killed_generation_goes_with_it(client: Client) -> None:
 
 
 def test_two_hundred_resets_leave_nothing(client: Client) -> None:
-    client.execute("1", reset=True)
-    client.execute("1", reset=True)
+    sessions = [client.default_session(), *(client.structured("python_session_open")["session_id"] for _ in range(3))]
+
+    def reset_all(number: int) -> None:
+        requests = [
+            client.start_call("execute_python", code=f"{number}", reset=True, session_id=name) for name in sessions
+        ]
+        for request in requests:
+            result = client.result(request)["structuredContent"]
+            assert (result["value"], result["generation"]) == (number, number)
+
+    reset_all(1)
+    reset_all(2)
     server = psutil.Process(client.process.pid)
-    below, descriptors, threads = len(client.descendants()), server.num_fds(), server.num_threads()
-    for number in range(200):
-        result = client.execute(f"{number}", reset=True)
-        assert (result["value"], result["generation"]) == (number, number + 3)
-    assert (len(client.descendants()), server.num_fds(), server.num_threads()) == (below, descriptors, threads)
-    assert below == 2
+    before = (len(client.descendants()), server.num_fds(), server.num_threads())
+    # A guardian and a worker each.
+    assert before[0] == 8
+    for number in range(3, 53):
+        reset_all(number)
+    assert (len(client.descendants()), server.num_fds(), server.num_threads()) == before
 
 
 def test_many_deaths_leave_nothing(client: Client) -> None:

@@ -118,8 +118,11 @@ class Workshop:
         self.made.append(generation)
         self.on_made(generation)
         generation.problem = self.problem
-        await trio.sleep(self.delay)
-        yield generation
+        try:
+            await trio.sleep(self.delay)
+            yield generation
+        finally:
+            generation.die("its owner left")
 
     @property
     def newest(self) -> FakeGeneration:

@@ -167,8 +167,10 @@ def test_it_waits_for_a_client_that_is_slow_to_begin(opening: Opening) -> None:
     limits = Limits.overridden({"opening_pause": "0.001"})
     with ThreadPoolExecutor(1) as pool:
         exchanged = pool.submit(opening.run, limits)
+        # Many pauses long: if the exchange ended by itself, it would in this time.
+        with pytest.raises(TimeoutError):
+            exchanged.result(0.2)
         for byte in json.dumps(HELLO).encode():
-            assert not exchanged.done()
             os.write(opening.to_server, bytes([byte]))
         opening.oracle.sent(HELLO)
         os.write(opening.to_server, b"\n")
