@@ -125,6 +125,10 @@ class Limits:
         """The names of all limits, in the order of this file."""
         return [name for name in cls.__annotations__ if not name.startswith("_")]
 
+    def overrides(self) -> list[str]:
+        """What differs from the defaults, as NAME=VALUE: how a worker is told."""
+        return [f"{name}={value}" for name, value in vars(self).items()]
+
     @classmethod
     def overridden(cls, pairs: dict[str, str]) -> Limits:
         """Limits with some numbers replaced, given as text (`--limit NAME=VALUE`).

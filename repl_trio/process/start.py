@@ -53,7 +53,7 @@ def start_worker(python: str, project: str, env: Mapping[str, str], limits: Limi
             os.set_blocking(ours[name], False)
         # A crashing worker must never wait for a reader of its last words.
         os.set_blocking(theirs[4], False)
-        guardian = launch([python, _BOOT], env, project, theirs, limits)
+        guardian = launch([python, _BOOT, *limits.overrides()], env, project, theirs, limits)
     except BaseException:  # only to undo
         for fd in ours.values():
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Start of a worker: `PYTHON boot.py`, with the descriptors of `docs/wire.md`.
+"""Start of a worker: `PYTHON boot.py [LIMIT=VALUE ...]`, with the descriptors of `docs/wire.md`.
 
 The syntax is kept valid down to Python 2.7, so that an interpreter too old to be a worker can say so in a `refused`
 frame instead of dying of a SyntaxError that nobody reads. Everything newer lives in the modules that this one loads.
@@ -53,6 +53,9 @@ def start():
     sys.modules["_repl_trio"] = package
     # PYTHONDONTWRITEBYTECODE is meant for the user's files. Compiling ours at each start would double its cost.
     sys.dont_write_bytecode = False
+    # Before anything of ours reads a limit: those that the server overrides come as NAME=VALUE.
+    limits = __import__("_repl_trio.limits", fromlist=("DEFAULT",))
+    setattr(limits, "DEFAULT", limits.Limits.overridden(dict(pair.split("=", 1) for pair in sys.argv[1:])))  # noqa: B010
     life = __import__("_repl_trio.worker.life", fromlist=("serve",))
     life.serve(standard, users)
 

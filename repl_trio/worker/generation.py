@@ -13,6 +13,7 @@ from ..limits import DEFAULT
 from . import gate, origin, source, threads, trio_run
 from .history import History
 from .hooks import ImportHooks
+from .inspection import inspect
 from .isolation import isolated_import, with_standard_path
 from .namespace import Helpers
 from .preview import INTERRUPTS, clip, exact_json, name_of, preview, printable
@@ -54,6 +55,7 @@ class Generation:
         self.namespace = module.__dict__
         self.history = History(DEFAULT.history_runs, DEFAULT.history_bytes)
         self._helpers = Helpers(self.history)
+        link.inspect = lambda number: inspect(number, self.namespace, self._helpers.names)
         ImportHooks({"linecache": self.history.fill, "getpass": refuse_passwords}).install()
         self._context: Context = _contextvars.Context()
         self._future = 0

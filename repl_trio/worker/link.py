@@ -20,12 +20,14 @@ from ..wire.framing import LineDecoder, Oversized
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..wire.frames import Frame
 
 #: Where the private descriptors go when the limit on open files allows it.
 HIGH = 700
-#: Exit status after a frame that breaks the contract (EX_SOFTWARE of sysexits).
-BROKEN = 70
+#: Without `errno`, which costs an import.
+EPIPE = 32
 #: Bytes per read: one pipe buffer.
 CHUNK = 65_536
 
@@ -53,11 +55,17 @@ def _poll(descriptor: int) -> select.poll:
     return poll
 
 
+def _nothing_yet(number: object) -> Frame:
+    return {"frame": "namespace", "id": number, "names": [], "total": 0}
+
+
 class Link:
     """Frames out, frames in. `send` may be called on any thread; `requests` holds what the server wants, in order."""
 
     def __init__(self) -> None:
         self.requests: _queue.SimpleQueue[Frame] = _queue.SimpleQueue()
+        #: Answers an `inspect` frame; set by whoever owns the namespace, before the first frame can come.
+        self.inspect: Callable[[object], Frame] = _nothing_yet
         self.pid = os.getpid()
         self._received = 0
         self._reading = False  # the reader is about to take bytes off the pipe, or has not yet counted their frames
@@ -103,8 +111,9 @@ class Link:
             with self._lock:
                 while rest:
                     rest = rest[os.write(self._output, rest) :]
-        except OSError:
-            os._exit(0)
+        except OSError as error:
+            # EPIPE: the server is gone. EBADF: a cell closed what it did not open.
+            os._exit(0 if error.errno == EPIPE else frames.EXIT_LINK_CLOSED)
 
     def close_in_child(self) -> None:
         """Let go of everything private: this is a forked child, and the link belongs to its parent."""
@@ -119,12 +128,12 @@ class Link:
             except OSError:
                 continue
 
-    def die(self, reason: str) -> None:
+    def die(self, reason: str, status: int = frames.EXIT_PROTOCOL) -> None:
         """End the worker because the link broke; say why where the server looks for crash texts."""
         try:
             os.write(self._crash, f"worker: {reason}\n".encode())
         finally:
-            os._exit(BROKEN)
+            os._exit(status)
 
     def _read(self) -> None:
         # Signals are the main thread's. A blocking call there must be woken, not this one.
@@ -138,7 +147,7 @@ class Link:
                 chunk = os.read(self._input, CHUNK)
             except OSError:
                 # A cell closed the descriptor: nothing can be heard any more.
-                self.die("the frame descriptor was closed")
+                self.die("the frame descriptor was closed", frames.EXIT_LINK_CLOSED)
             if not chunk:
                 os._exit(0)
             try:
@@ -146,6 +155,9 @@ class Link:
                     if isinstance(line, Oversized):
                         raise frames.FrameError(f"a frame of {line.size} bytes; the limit is {DEFAULT.frame_bytes}")
                     frame = frames.decode(line, frames.TO_WORKER)
+                    if frame["frame"] == "inspect":
+                        self.send(self.inspect(frame["id"]))
+                        continue
                     self._received += 1
                     self.requests.put(frame)
                     if frame["frame"] == "shutdown":

@@ -35,8 +35,9 @@ class Helpers:
         for front in named:
             # Where a cell finds them, so tracebacks and help() show no module of ours, and pickle looks there.
             front.__module__ = "__main__"
-        self._names: dict[str, object] = {front.__name__: front for front in named}
+        self._fronts: dict[str, object] = {front.__name__: front for front in named}
+        self.names = frozenset(self._fronts)
 
     def inject(self, namespace: dict[str, object]) -> None:
         """Set the helpers' names in a namespace, over whatever an earlier cell put there."""
-        namespace.update(self._names)
+        namespace.update(self._fronts)

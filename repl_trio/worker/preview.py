@@ -131,10 +131,10 @@ class _Walk:
             self.write(f"{opening}...{closing}")
             self.cut = True
             return
+        self.write(opening)
         self._open.add(id(value))
         shown = 0
         try:
-            self.write(opening)
             for item in self._items(value, kind):
                 self._item(item, kind, ", " if shown else "")
                 shown += 1
