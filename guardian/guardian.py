@@ -4,8 +4,9 @@ Run as a process of its own: `python -I -S -c "...; import guardian; guardian.ma
 socket on descriptor 0. It needs the standard library alone and never imports the server.
 
 server -> guardian: the `spawn` order (`guardian_wire.Order`) with the child's descriptors, then any number of
-    {"op":"signal","id":1,"sig":2,"to":"child|group|run|tree","since":TICKS}   acknowledged when done, a kill when it
-        has worked; TERM to the tree is followed by CONT; `since` goes with `run`
+    {"op":"signal","id":1,"sig":2,"to":"child|group|run|tree","since":TICKS,"after":PID}   acknowledged when done, a
+        kill when it has worked; TERM to the tree is followed by CONT; `since` and `after` (the last pid given out
+        then) say when a `run` began
     {"op":"ps","id":2}
     {"op":"stop","id":3}          kill everything now; anything malformed is taken as the end of the lifeline
 guardian -> server:
@@ -146,7 +147,8 @@ class Guardian:
         elif frame.get("op") == "signal" and frame.get("to") in TARGETS:
             signal = integer(frame, "sig", 0, SIGNAL_LIMIT)
             since = integer({"since": 0, **frame}, "since", 0, 1 << 63)
-            count = self.signal(str(frame["to"]), signal, since)
+            after = integer({"after": 0, **frame}, "after", 0, 1 << 31)
+            count = self.signal(str(frame["to"]), signal, kernel.Moment(since, after))
             self.control.send({"ev": "signalled", "id": number, "n": count})
         else:
             raise ValueError("there is no such operation")
@@ -156,8 +158,8 @@ class Guardian:
         living = self.walk(None).living
         return [[process.pid, process.start] for process in living if process.pid != self.child]
 
-    def signal(self, target: str, number: int, since: int) -> int:
-        """Signal the child, its group, the run started since that clock tick, or the tree; returns how many got it."""
+    def signal(self, target: str, number: int, since: kernel.Moment) -> int:
+        """Signal the child, its group, the run that began at that moment, or the tree; returns how many got it."""
         if target == "child":
             if self.code is not None or self.reaped:
                 return 0
@@ -168,7 +170,7 @@ class Guardian:
             return (members if kernel.PROC else 1) if sent else 0
         return self.signal_walked(since if target == "run" else None, number)
 
-    def signal_walked(self, since: int | None, number: int) -> int:
+    def signal_walked(self, since: kernel.Moment | None, number: int) -> int:
         """Signal a target that is found by walking. SIGKILL goes on until none of it lives, or its bound has passed."""
         if not kernel.PROC and since is None:
             return 1 if not self.reaped and kernel.send_group(self.child, number) else 0
@@ -181,11 +183,11 @@ class Guardian:
             walk.send(SIGCONT)
         return sent
 
-    def walk(self, since: int | None, *, freeze: bool = False) -> kernel.Walk:
-        """One pass over the run started since that clock tick, or over the whole tree."""
+    def walk(self, since: kernel.Moment | None, *, freeze: bool = False) -> kernel.Walk:
+        """One pass over the run that began at that moment, or over the whole tree."""
         return kernel.Walk(self.child, since, freeze=freeze)
 
-    def kill_walked(self, since: int | None) -> int:
+    def kill_walked(self, since: kernel.Moment | None) -> int:
         """SIGKILL a target in rounds until no process of it lives that may be killed; returns how many were."""
         deadline = now() + KILL_ROUND_LIMIT
         pause = FIRST_PAUSE

@@ -24,12 +24,35 @@ SENT, GONE, DENIED = 1, 0, -1
 CROWD = 64
 """Processes met in one walk from which real-time scheduling is asked for: spinning ones starve an ordinary guardian."""
 
+PID_CIRCLE = 1 << 22
+"""The largest number of pids a Linux kernel can have."""
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 NOTE_EXITSTATUS = 0x04000000
 FAULTS = frozenset(
     (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGTRAP, _signal.SIGABRT, _signal.SIGSYS)
 )
 UNCHANGEABLE = frozenset((_signal.SIGKILL, _signal.SIGSTOP))
+
+
+class Moment:
+    """When a run began: a clock tick since boot, and the last pid given out then (0: not known).
+
+    A tick is 10 ms long. Within one the pid decides; pids are given out in a circle, so "later" is "less than half of
+    the largest possible circle ahead".
+    """
+
+    __slots__ = ("after", "tick")
+
+    def __init__(self, tick: int, after: int) -> None:
+        self.tick = tick
+        self.after = after
+
+    def before(self, process: "Process") -> bool:
+        """Whether the process started later than this."""
+        if process.start != self.tick or not self.after:
+            return process.start >= self.tick
+        return 0 < (process.pid - self.after) % PID_CIRCLE < PID_CIRCLE // 2
 
 
 class Process:
@@ -251,23 +274,27 @@ def outrank_crowd() -> None:
 class Walk:
     """One pass over a target: the processes met, parents before children, and what was seen on the way.
 
-    `since` None means the tree: the child and all its descendants, adopted ones included. A number means the run: every
-    descendant except the child that started at that clock tick or later, and the descendants of those. `freeze` stops
+    `since` None means the tree: the child and all its descendants, adopted ones included. A moment means the run: every
+    descendant except the child that started later, and the descendants of those; but not what a process from before
+    that moment has started (a server that an earlier cell left running serves on). `freeze` stops
     each process of the target before its children are listed, so that one pass meets what a forking process would hide.
 
     `known` holds the pids that may be the parent of a target. `steady` is false when something ended or moved during
     the pass: a process that forks and exits all the time may then have been in none of the lists.
     """
 
-    def __init__(self, child: int, since: int | None, *, freeze: bool) -> None:
+    def __init__(self, child: int, since: Moment | None, *, freeze: bool) -> None:
         self.known = {posix.getpid()}
         self.met: list[Process] = []
         self.steady = True
         self._table = None if CHILDREN_FILES else scan_parents() if PROC else {}
-        queue = [(posix.getpid(), False)]
-        for parent, inside in queue:
+        # What is known of a branch: True, it belongs to the target; False, it does not; None, its processes decide.
+        queue: list[tuple[int, bool | None]] = [(posix.getpid(), None if since else True)]
+        for parent, branch in queue:
             for process in self._children(parent):
-                chosen = inside or since is None or (process.pid != child and process.start >= since)
+                chosen = branch
+                if branch is None and since is not None and process.pid != child:
+                    chosen = since.before(process)
                 if chosen:
                     self.met.append(process)
                     if freeze and process.live:

@@ -77,7 +77,8 @@ def decode(line: bytes) -> Frame:
     text = str(line, "utf-8").strip(" \t\r\n")
     try:
         value, end = scan(text, 0)
-    except (StopIteration, RecursionError) as error:
+    except (StopIteration, RecursionError, SystemError) as error:
+        # SystemError: before 3.13 the C scanner reports a fault with no exception set where json.decoder is not loaded.
         raise ValueError("the frame is not JSON") from error
     if end != len(text) or not isinstance(value, dict):
         raise ValueError("the frame is not one JSON object")

@@ -88,6 +88,8 @@ class Limits:
     """bytes. What `sh` keeps of each stream of its command."""
 
     # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
+    ladder_settle: float = 0.05
+    """seconds after a cell was sent. No SIGINT before: the worker drops one that finds no run begun."""
     ladder_children: float = 0.3
     """seconds after the first SIGINT. SIGINT to the processes this run started: frees `os.system` and shells."""
     ladder_again: float = 1.0

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from .. import __version__
+from ..session import containment
 from ..session.run import Run
 from ..session.session import Session
 from ..session.sessions import Sessions
-from .containment import containment
 from .tree import Births, tree
 
 _CODE = 60  # characters of a cell's first line in `:runs`
@@ -63,7 +63,8 @@ class Commands:
             lines.append("worker: none; the next cell starts one")
         else:
             lines.append(f"worker: {generation.machine.state}, pid {generation.guard.child_pid}")
-            lines.append(f"containment: {containment(generation.guard)}")
+            level = containment.level(subreaper=generation.guard.subreaper)
+            lines.append(f"containment: {level}: {containment.details(level)}")
             below = await generation.guard.descendants()
             lines += [f"processes below the guardian: {', '.join(map(str, below))}"] if below else []
         return "\n".join(lines)

@@ -67,6 +67,7 @@ class _Conversation:
         self._terminal = terminal
         self._commands = Commands(sessions, births)
         self._run: Run | None = None
+        sessions.default.tap = streams
 
     async def hold(self) -> None:
         """Talk until the user leaves."""
@@ -92,7 +93,7 @@ class _Conversation:
 
     async def _run_cell(self, code: str) -> None:
         # No time limit: whoever sits here can press Ctrl-C.
-        self._run = run = await self._sessions.default.start(Cell(code, math.inf), tap=self._streams)
+        self._run = run = await self._sessions.default.start(Cell(code, math.inf))
         await run.answered.wait()
         assert run.result is not None
         for stream, text in of_cell(run.result).lines:

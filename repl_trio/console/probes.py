@@ -12,11 +12,11 @@ from ..errors import ReplError
 from ..process.guard import open_guard
 from ..process.launch import guardian_folder, launch
 from ..process.start import start_worker
+from ..session import containment
 from ..session.generation import open_generation
 from ..session.interpreter import choose
 from ..settings import Settings
 from .broken import Broken
-from .containment import containment
 
 
 def guardian(settings: Settings) -> str:
@@ -44,7 +44,7 @@ async def _guardian(settings: Settings, folder: str) -> str:
         with trio.move_on_after(bound):
             await guard.exited.wait()
         ended, code, why = guard.exited.is_set(), guard.exit_code, guard.error
-        level = containment(guard)
+        level = containment.level(subreaper=guard.subreaper)
     if not ended:
         raise Broken(f"{folder}/guardian.py gave no answer in {bound:g} s; run it on a machine that is less busy")
     if code != 0:
@@ -52,7 +52,7 @@ async def _guardian(settings: Settings, folder: str) -> str:
         raise Broken(f"{folder}/guardian.py does not work with {child[0]} ({how}); reinstall repl-trio")
     if guard.clean is None:
         raise Broken(f"{folder}/guardian.py did not report that nothing is left; reinstall repl-trio")
-    return level
+    return f"{level}: {containment.details(level)}"
 
 
 def worker(settings: Settings) -> str:

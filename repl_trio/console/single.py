@@ -47,7 +47,8 @@ async def _run_single(settings: Settings, cell: Cell, conclude: Conclude, output
     with trio.open_signal_receiver(*_signals()) as received:
         async with open_streams(outputs) as streams, trio.open_nursery() as nursery:
             async with open_sessions(settings) as sessions:
-                run = await sessions.default.start(cell, tap=streams)
+                sessions.default.tap = streams
+                run = sessions.default.begin(cell)
                 ending = _Ending(settings, sessions, run)
                 nursery.start_soon(ending.on_signal, received)
                 nursery.start_soon(ending.on_broken, streams)

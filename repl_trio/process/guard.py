@@ -7,9 +7,7 @@ wire is described in `docs/guardian.md`.
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -19,6 +17,7 @@ from ..limits import Limits
 from ..wire import jsontext
 from ..wire.framing import LineDecoder, Oversized
 from .launch import Launch
+from .moment import Moment
 from .reap import reap
 
 
@@ -46,16 +45,16 @@ class Guard:
         self._answers: dict[int, dict[str, object]] = {}
         self._next_id = 1
 
-    async def signal(self, signal: int, target: str, *, since: int | None = None) -> int:
+    async def signal(self, signal: int, target: str, *, since: Moment | None = None) -> int:
         """Send a signal to `child`, `group`, `run` or `tree`; how many processes got it.
 
-        `since` (start ticks, see `start_ticks`) says where a run began and goes with `run`. Returns after the guardian
+        `since` says when a run began and goes with `run`. Returns after the guardian
         has acknowledged, so that whatever is sent to the child afterwards arrives after the signal. 0 also when the
         guardian is gone or does not answer in time: then nothing lives that could be signalled, or a kill follows.
         """
         operation: dict[str, object] = {"op": "signal", "sig": signal, "to": target}
         if since is not None:
-            operation["since"] = since
+            operation |= {"since": since.ticks, "after": since.newest}
         answer = await self._ask(operation)
         count = answer.get("n") if answer else None
         return count if type(count) is int else 0
@@ -181,12 +180,3 @@ async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
         launch.control.close()
         with trio.move_on_after(limits.guardian_ack, shield=True):
             await reap(launch.pid)
-
-
-def start_ticks() -> int:
-    """Now, in the unit of a process's start time in `/proc/PID/stat` (clock ticks since boot)."""
-    if sys.platform != "linux":
-        return 0
-    import time
-
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

@@ -11,6 +11,7 @@ import trio
 
 from .. import __version__
 from ..errors import ReplError, SessionRequired
+from ..session import containment
 from ..session.run import Run
 from ..session.session import Session
 from ..session.sessions import Sessions
@@ -238,17 +239,8 @@ class Dispatch:
 
     def _containment(self) -> Params:
         guards = [session.generation.guard for session in self._sessions.all if session.generation is not None]
-        if sys.platform == "linux" and all(guard.subreaper for guard in guards):
-            return {
-                "level": "subreaper",
-                "details": "Linux: a guardian per worker is child subreaper; detached descendants come back to it and "
-                "end with the worker.",
-            }
-        return {
-            "level": "groups",
-            "details": "no child subreaper here: the worker's process group and what its parent chain shows are ended; "
-            "a descendant that detaches itself completely may survive.",
-        }
+        level = containment.level(subreaper=all(guard.subreaper for guard in guards) if guards else None)
+        return {"level": level, "details": containment.details(level)}
 
     def _describe(self, session: Session) -> Params:
         generation = session.generation

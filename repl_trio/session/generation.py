@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol
 
 import trio
 
 from ..errors import InterpreterBroken, LimitReached, ReplError, WorkerStartFailed
 from ..limits import Limits
 from ..machines import generation as table
-from ..process.guard import Guard, open_guard, start_ticks
+from ..process.guard import Guard, open_guard
+from ..process.moment import Clock
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
 from ..wire import frames
@@ -24,6 +26,16 @@ from .stack import tidy
 _LINK_CLOSED = "The worker's link to the server was closed, by code that closes descriptors it did not open"
 
 
+class Tap(Protocol):
+    """Somebody who follows a generation's output live and whole, between its runs as well, as a terminal does."""
+
+    def write(self, stream: str, chunk: bytes) -> None:
+        """Take bytes of `stdout` or `stderr` without waiting."""
+
+    async def drained(self) -> None:
+        """Wait until there is room again; meanwhile the worker's pipe fills and the cell waits."""
+
+
 class Generation:
     """A worker and everything the server holds of it.
 
@@ -31,8 +43,9 @@ class Generation:
     worker can run nothing any more, `gone` when the guardian has reported that nothing below it is left.
     """
 
-    def __init__(self, number: int, start: WorkerStart, guard: Guard, limits: Limits) -> None:
+    def __init__(self, number: int, start: WorkerStart, guard: Guard, limits: Limits, tap: Tap | None = None) -> None:
         self.number = number
+        self.tap = tap
         self.guard = guard
         self.machine = table.machine()
         self.python_version: str | None = None
@@ -53,6 +66,7 @@ class Generation:
         self._commands = PipeWriter(start.commands, frames=limits.frames_queued)
         self._events = PipeReader(start.events)
         self._trace = PipeReader(start.trace)
+        self._clock = Clock()
         self._streams = {"stdout": PipeReader(start.stdout), "stderr": PipeReader(start.stderr)}
         self._background = self._new_background()
 
@@ -83,7 +97,8 @@ class Generation:
         self._hand_over_background(run)
         run.generation = self.number
         run.state_reset = self.runs == 0
-        run.since = start_ticks()
+        run.since = self._clock.now()
+        run.sent = trio.current_time()
         # Before the frame: its result may not find a generation that does not expect one.
         self.machine.advance("execute")
         self.runs += 1
@@ -249,8 +264,10 @@ class Generation:
     def _keep(self, name: str, chunk: bytes) -> None:
         if self.current is not None:
             self.current.write(name, chunk)
-        else:
+        elif self.tap is None:
             self._background[name].write(chunk)
+        if self.tap is not None:
+            self.tap.write(name, chunk)
 
     def _drain(self) -> None:
         """Take what both pipes hold now. Called at both ends of a run, so that every byte has one owner."""
@@ -262,8 +279,8 @@ class Generation:
         stream = self._streams[name]
         while chunk := await stream.receive():
             self._keep(name, chunk)
-            if self.current is not None and self.current.tap is not None:
-                await self.current.tap.drained()
+            if self.tap is not None:
+                await self.tap.drained()
 
     def _hand_over_background(self, run: Run) -> None:
         """What arrived between runs comes with the next result, marked."""
@@ -295,12 +312,15 @@ class Generation:
 
     def _close(self) -> None:
         self._commands.close()
+        self._clock.close()
         for reader in (self._events, self._trace, *self._streams.values()):
             reader.close()
 
 
 @asynccontextmanager
-async def open_generation(number: int, start: WorkerStart, limits: Limits) -> AsyncIterator[Generation]:
+async def open_generation(
+    number: int, start: WorkerStart, limits: Limits, tap: Tap | None = None
+) -> AsyncIterator[Generation]:
     """Own a starting worker until nothing is left of it.
 
     Yields when the worker is ready, or when it will not become ready: `problem` then says why. A value and not an
@@ -308,7 +328,7 @@ async def open_generation(number: int, start: WorkerStart, limits: Limits) -> As
     the worker in order; when cancelled, at once.
     """
     async with open_guard(start.guardian, limits) as guard:
-        generation = Generation(number, start, guard, limits)
+        generation = Generation(number, start, guard, limits, tap)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(generation._commands.run)

@@ -11,12 +11,14 @@ from .generation import Generation
 from .run import Run
 
 
-async def climb(rungs: Sequence[Rung], run: Run, generation: Generation) -> None:
+async def climb(rungs: Sequence[Rung], run: Run, generation: Generation, settle: float) -> None:
     """Stop a run: one rung after the other until its result is there or the worker is gone.
 
-    Every signal is acknowledged by the guardian before the next step, so none can arrive later, at another cell.
+    Every signal is acknowledged by the guardian before the next step, so none can arrive later, at another cell. The
+    climb begins `settle` seconds after the cell was sent at the earliest: by then the worker has begun it, and cannot
+    take the signal for a late one of the run before.
     """
-    started = trio.current_time()
+    started = max(trio.current_time(), run.sent + settle)
     for rung in rungs:
         with trio.move_on_at(started + rung.after):
             await run.arrived.wait()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import trio
 
 from ..errors import ReplError, SessionClosing
 from ..limits import Limits
 from ..machines import run as table
+from ..process.moment import Moment
 from ..values import (
     CANCELLED,
     CLEARED,
@@ -25,16 +24,6 @@ from ..wire.frames import Frame
 from .capture import Capture
 
 
-class Tap(Protocol):
-    """Somebody who follows a run's output live and whole, as a terminal does."""
-
-    def write(self, stream: str, chunk: bytes) -> None:
-        """Take bytes of `stdout` or `stderr` without waiting."""
-
-    async def drained(self) -> None:
-        """Wait until there is room again; meanwhile the worker's pipe fills and the cell waits."""
-
-
 class Run:
     """One run of one session.
 
@@ -43,7 +32,7 @@ class Run:
     worker's result is there or can no longer come, `answered` when `result` is.
     """
 
-    def __init__(self, run_id: str, session_id: str, cell: Cell, limits: Limits, tap: Tap | None = None) -> None:
+    def __init__(self, run_id: str, session_id: str, cell: Cell, limits: Limits) -> None:
         self.id = run_id
         self.session_id = session_id
         self.cell = cell
@@ -56,15 +45,15 @@ class Run:
         self.generation = 0
         self.reset = False  # whether a new worker was asked for
         self.state_reset = False
-        self.since = 0  # start ticks: what began later below the worker belongs to this run
+        self.since = Moment(0, 0)  # what began later below the worker belongs to this run
         self.accepted = trio.current_time()
+        self.sent = 0.0  # when the worker was given the cell, on trio's clock
         self.stop_reason: str | None = None  # TIMEOUT or CANCELLED, from the moment the ladder is due
         self.stop_detail = ""
         self.touched = False  # a signal of the ladder reached processes of this run
         self.lost: str | None = None  # how the namespace before this run was lost, if it was
         self.stdout = Capture(limits.output_head, limits.output_tail)
         self.stderr = Capture(limits.output_head, limits.output_tail)
-        self.tap = tap
 
     @property
     def finished(self) -> bool:
@@ -98,8 +87,6 @@ class Run:
     def write(self, stream: str, chunk: bytes) -> None:
         """Keep output of `stdout` or `stderr`."""
         (self.stdout if stream == "stdout" else self.stderr).write(chunk)
-        if self.tap is not None:
-            self.tap.write(stream, chunk)
 
     def take(self, reply: Frame) -> None:
         """The worker's result frame. Output before it has been captured.

@@ -13,10 +13,10 @@ from ..machines import ladder
 from ..machines import run as run_table
 from ..process.start import WorkerStart, start_worker
 from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
-from .generation import Generation, open_generation
+from .generation import Generation, Tap, open_generation
 from .interpreter import choose
 from .interrupt import clear, climb
-from .run import Run, Tap
+from .run import Run
 
 
 class Session:
@@ -42,6 +42,7 @@ class Session:
         self.active: Run | None = None
         self.closing = False
         self.head_start: WorkerStart | None = None
+        self.tap: Tap | None = None  # who follows the output of the generations that start from here on
         self._surroundings = surroundings
         self._limits = surroundings.limits
         self._runs: OrderedDict[str, Run] = OrderedDict()
@@ -78,19 +79,15 @@ class Session:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    async def start(
-        self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None, tap: Tap | None = None
-    ) -> Run:
+    async def start(self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None) -> Run:
         """`begin`, after waiting (at most `busy_wait` seconds) for the clean-up of a run that is being stopped."""
         deadline = trio.current_time() + self._limits.busy_wait
         while self.active is not None and self.active.stopping and trio.current_time() < deadline:
             with trio.move_on_at(deadline):
                 await self.active.answered.wait()
-        return self.begin(cell, reset=reset, expected_generation=expected_generation, tap=tap)
+        return self.begin(cell, reset=reset, expected_generation=expected_generation)
 
-    def begin(
-        self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None, tap: Tap | None = None
-    ) -> Run:
+    def begin(self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None) -> Run:
         """Accept a cell and return its run, which the session leads from here on.
 
         Raises `Busy` while another run is active, `StateChanged`, or `SessionClosing`; nothing was run then. A warm
@@ -101,7 +98,7 @@ class Session:
         if self.closing:
             raise SessionClosing(f"Session {self.id} is closing; the cell was not run.", state=CLEARED)
         self._check_generation(expected_generation)
-        run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits, tap)
+        run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits)
         run.reset = reset
         self.active = run
         self._runs[run.id] = run
@@ -192,8 +189,7 @@ class Session:
         if not run.arrived.is_set():
             run.stop_reason = run.stop_reason or TIMEOUT
             run.machine.advance("stop")
-            rungs = self._surroundings.rungs()
-            await climb(rungs, run, generation)
+            await climb(self._surroundings.rungs(), run, generation, self._limits.ladder_settle)
         if run.reply is not None and run.reply["keep"] and generation.alive:
             if run.machine.state == run_table.RUNNING:
                 run.machine.advance("stop")  # the result crossed the cancel: what the run started goes all the same
@@ -245,7 +241,7 @@ class Session:
         except OSError as error:  # as a value: raised, it would end the nursery of all sessions
             task_status.started(error)
             return
-        async with open_generation(number, start, self._limits) as generation:
+        async with open_generation(number, start, self._limits, self.tap) as generation:
             task_status.started(generation)
             if generation.problem is None:
                 await generation.dead.wait()

@@ -122,6 +122,9 @@ class Generation:
                 result.leave(error)
             elif error is not None:
                 result.fail(error)
+            _none, error = gate.outcome_of(threads.join)
+            if error is not None:
+                result.fail(error)
 
     def _announced(self) -> bool:
         """Whether an interrupt between runs is for the next: its frame waits, and the last run is long over.

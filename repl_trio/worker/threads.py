@@ -46,3 +46,13 @@ def settle(own: frozenset[int], grace: float) -> tuple[list[str], list[str]]:
     users = sorted(names.get(number, f"thread {number}") for number, user in stacks.items() if user)
     others = sorted(names.get(number, f"thread {number}") for number, user in stacks.items() if not user)
     return users, others
+
+
+def join() -> None:
+    """Wait for all threads that are not daemons, as the interpreter does at the end of a script. Through the gate."""
+    threading = sys.modules.get("threading")
+    if threading is None:
+        return
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()

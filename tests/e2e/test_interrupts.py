@@ -158,7 +158,7 @@ def test_a_late_interrupt_never_reaches_the_next_cell() -> None:
         client.execute("import time; kept = 1")
         outcomes = set()
         for number in range(40):
-            until = 0.05 + number % 8 * 0.0005
+            until = 0.05 + number % 8 * 0.004
             code = f"end = time.perf_counter() + {until}\nwhile time.perf_counter() < end: pass\n{number}"
             result = client.execute(code, timeout=0.05)
             assert result["state"] == "preserved"

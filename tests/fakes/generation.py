@@ -9,8 +9,12 @@ from typing import Any
 import trio
 
 from repl_trio.errors import ReplError
+from repl_trio.process.moment import Moment
 from repl_trio.session.run import Run
 from tests.fakes.worker import RESULT
+
+BEGUN = Moment(7, 7)
+"""When every run begins: a signal that goes to a run must name it."""
 
 
 class FakeGuard:
@@ -24,8 +28,8 @@ class FakeGuard:
         self.since = 0.0
         self.met = 1  # processes that each signal finds
 
-    async def signal(self, number: int, target: str, *, since: int | None = None) -> int:
-        assert since is not None
+    async def signal(self, number: int, target: str, *, since: Moment | None = None) -> int:
+        assert since is BEGUN
         await trio.lowlevel.checkpoint()
         self.signals.append((round(trio.current_time() - self.since, 6), number, target))
         self.on_signal(number, target)
@@ -56,7 +60,7 @@ class FakeGeneration:
     def begin(self, run: Run) -> None:
         run.generation = self.number
         run.state_reset = not self.runs
-        run.since = 7
+        run.since = BEGUN
         self.guard.since = trio.current_time()
         self.runs.append(run)
         self.on_begin(run)
@@ -113,7 +117,9 @@ class Workshop:
         return object()
 
     @asynccontextmanager
-    async def open_generation(self, number: int, _start: object, _limits: object) -> AsyncIterator[FakeGeneration]:
+    async def open_generation(
+        self, number: int, _start: object, _limits: object, _tap: object
+    ) -> AsyncIterator[FakeGeneration]:
         generation = FakeGeneration(number)
         self.made.append(generation)
         self.on_made(generation)

@@ -139,6 +139,21 @@ async def test_a_process_that_cannot_be_started_ends_the_run_alone(
     assert again.result.success
 
 
+async def test_a_worker_that_dies_between_its_start_and_its_cell_is_told(
+    autojump_clock: MockClock, workshop: Workshop
+) -> None:
+    workshop.delay = 1.0
+    async with open_session() as (session, _):
+        run = await session.start(QUICK)
+        await trio.sleep(0.5)
+        workshop.newest.die("The worker exited with code 1")
+        await run.answered.wait()
+        assert run.result is not None
+        assert (run.result.success, run.result.error_code) == (False, "WORKER_START_FAILED")
+        assert "code 1" in (run.result.error or "")
+        assert workshop.newest.runs == []
+
+
 async def test_a_cancel_during_the_start_runs_nothing(autojump_clock: MockClock, workshop: Workshop) -> None:
     workshop.delay = 20.0
     async with open_session() as (session, _):
@@ -208,7 +223,7 @@ async def test_the_wait_for_a_clean_up_has_an_end(autojump_clock: MockClock, wor
         await wait_all_tasks_blocked()
         generation = workshop.newest
 
-        async def deaf(number: int, target: str, *, since: int | None = None) -> int:
+        async def deaf(number: int, target: str, *, since: object = None) -> int:
             await trio.sleep(60)
             return 0
 

@@ -1,0 +1,49 @@
+"""A moment in the life of the system's processes: what was there before it, and what began after it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+_NEWEST = "/proc/sys/kernel/ns_last_pid"
+
+
+class Moment:
+    """`ticks`: the clock tick since boot, the unit of a process's start time. `newest`: the last pid given out.
+
+    A tick is 10 ms long, and a process that a cell started is often followed by the next cell within one: the pid then
+    tells which of the two it belongs to. `newest` is 0 where the system does not say.
+    """
+
+    __slots__ = ("newest", "ticks")
+
+    def __init__(self, ticks: int, newest: int) -> None:
+        self.ticks = ticks
+        self.newest = newest
+
+
+class Clock:
+    """Tells moments. Holds one descriptor, so that a moment costs one read and not an open."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        if sys.platform == "linux":
+            self._hertz = os.sysconf("SC_CLK_TCK")
+            try:
+                self._fd = os.open(_NEWEST, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:  # a kernel without checkpoint support does not have it
+                self._fd = -1
+
+    def now(self) -> Moment:
+        """This moment."""
+        if sys.platform != "linux":
+            return Moment(0, 0)
+        newest = int(os.pread(self._fd, 32, 0)) if self._fd >= 0 else 0
+        return Moment(int(time.clock_gettime(time.CLOCK_BOOTTIME) * self._hertz), newest)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
