@@ -14,7 +14,7 @@ from . import gate, origin, source, threads, trio_run
 from .history import History
 from .hooks import ImportHooks
 from .inspection import inspect
-from .isolation import isolated_import, with_standard_path
+from .isolation import drop_orphans, isolated_import, with_standard_path
 from .namespace import Helpers
 from .preview import INTERRUPTS, clip, exact_json, name_of, preview, printable
 from .script import AsScript
@@ -82,6 +82,8 @@ class Generation:
             os._exit(result.exit_status())
         if sys.getrecursionlimit() < RECURSION:
             sys.setrecursionlimit(RECURSION)
+        if gate.interrupts.landed:
+            drop_orphans()
         self._retire(result)
         self._streams.restore()
         gate.end_run()

@@ -43,11 +43,33 @@ def is_standard(origin: str | None) -> bool:
 
 
 @shielded
+def drop_orphans() -> None:
+    """Forget standard modules whose package is gone: what an interrupt leaves of `import asyncio`.
+
+    Python takes the half-imported package out again but keeps its finished submodules, and importing the package once
+    more then fails for ever, because submodules that are already there are not bound to the new package.
+    """
+    while True:
+        orphans = [
+            name
+            for name in list(sys.modules)
+            if "." in name
+            and name.rpartition(".")[0] not in sys.modules
+            and name.partition(".")[0] in sys.stdlib_module_names
+        ]
+        if not orphans:
+            return
+        for name in orphans:
+            del sys.modules[name]
+
+
+@shielded
 def with_standard_path(call: Callable[..., Any], *arguments: Any) -> Any:
     """Call with nothing but the standard library on `sys.path` and in sight in `sys.modules`.
 
     Modules of the user's that shadow a standard one are hidden meanwhile and back in place afterwards.
     """
+    drop_orphans()
     hidden = _intruders()
     for intruder in hidden:
         del sys.modules[intruder]

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from repl_trio.limits import Limits
 from repl_trio.values import CLEARED, PRESERVED
 from tests.fakes.generation import Workshop
 from tests.fakes.session import ENDLESS, INT, KILL, TERM, USR1, finish, on_signal, open_session
@@ -132,9 +133,24 @@ async def test_a_result_that_comes_with_the_kill_does_not_save_the_namespace(
 async def test_a_server_that_ends_climbs_the_short_ladder(autojump_clock: MockClock, workshop: Workshop) -> None:
     async with open_session() as (session, surroundings):
         run = await session.start(ENDLESS)
-        await wait_all_tasks_blocked()
+        await trio.sleep(2)
         surroundings.shutting_down = True
         await session.close("the server is shutting down")
         assert run.result is not None
-        assert run.result.elapsed_ms == 1_200
-    assert workshop.newest.guard.signals == [(0.0, INT, "child"), (0.0, INT, "run"), (0.8, TERM, "tree")]
+        assert run.result.elapsed_ms == 3_200
+    assert workshop.newest.guard.signals == [(2.0, INT, "child"), (2.0, INT, "run"), (2.8, TERM, "tree")]
+
+
+async def test_a_cell_that_has_just_been_sent_is_not_interrupted_before_it_can_have_begun(
+    autojump_clock: MockClock, workshop: Workshop
+) -> None:
+    async with open_session() as (session, _):
+        run = await session.start(ENDLESS)
+        await wait_all_tasks_blocked()
+        generation = workshop.newest
+        on_signal(generation, INT, "child", lambda: generation.answer(success=False, interrupted=True, error="KI"))
+        run.cancel("python_cancel")
+        await run.answered.wait()
+    settled = Limits().ladder_settle
+    assert settled > 0
+    assert generation.guard.signals == [(settled, INT, "child"), (settled, KILL, "run")]
