@@ -24,6 +24,7 @@ import select
 
 import guardian_kernel as kernel
 from guardian_kernel import now
+from guardian_reap import ExitPeek, reap
 from guardian_spawn import launch, read_error
 from guardian_wire import SIGNAL_LIMIT, TARGETS, Control, Frame, Order, integer
 
@@ -87,7 +88,7 @@ class Guardian:
         if server_fd is not None:
             self.poller.register(server_fd, select.POLLIN)
         self.child, self.errors = launch(order)
-        self.peek = kernel.ExitPeek(self.child)
+        self.peek = ExitPeek(self.child)
 
     def start(self) -> bool:
         """Wait for exec and report it; False when there is no child, which is then already reaped."""
@@ -296,8 +297,8 @@ class Guardian:
             pause = min(pause * 2, LONGEST_LATE_PAUSE if late else LONGEST_PAUSE)
 
     def reap_one(self, pid: int) -> tuple[int, int] | None:
-        """`kernel.reap`, counted."""
-        ended = kernel.reap(pid)
+        """`reap`, counted."""
+        ended = reap(pid)
         if ended is not None and ended[0]:
             self.reaps += 1
         return ended

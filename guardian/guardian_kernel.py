@@ -28,7 +28,6 @@ PID_CIRCLE = 1 << 22
 """The largest number of pids a Linux kernel can have."""
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-NOTE_EXITSTATUS = 0x04000000
 FAULTS = frozenset(
     (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGTRAP, _signal.SIGABRT, _signal.SIGSYS)
 )
@@ -351,58 +350,3 @@ def pause(seconds: float) -> None:
 def now() -> float:
     """Seconds on a clock that only moves forward."""
     return time.monotonic()
-
-
-class ExitPeek:
-    """Sees that a child has ended without reaping it, so that its group number cannot be given away meanwhile."""
-
-    def __init__(self, child: int) -> None:
-        self.child = child
-        self.queue: object = None
-        if not hasattr(posix, "waitid"):
-            self._open_queue()
-
-    def next(self) -> tuple[int, int] | None:
-        """(pid, exit code; negative = signal) of one ended child, None when there is none. Reaps nothing.
-
-        May give an ended child again and again until it is reaped, and hide the others behind it.
-        """
-        if not hasattr(posix, "waitid"):
-            return self._from_queue()
-        try:
-            ended = posix.waitid(posix.P_ALL, 0, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT)
-        except ChildProcessError:
-            return None
-        if ended is None:
-            return None
-        return ended.si_pid, ended.si_status if ended.si_code == posix.CLD_EXITED else -ended.si_status
-
-    def _open_queue(self) -> None:
-        if sys.platform != "linux":
-            flags = select.KQ_NOTE_EXIT | NOTE_EXITSTATUS
-            wanted = select.kevent(self.child, select.KQ_FILTER_PROC, select.KQ_EV_ADD, flags)
-            self.queue = select.kqueue()
-            try:
-                self.queue.control([wanted], 0, 0)
-            except ProcessLookupError:
-                self.queue = None
-
-    def _from_queue(self) -> tuple[int, int] | None:
-        if sys.platform != "linux" and isinstance(self.queue, select.kqueue):
-            for event in self.queue.control(None, 1, 0):
-                return self.child, posix.waitstatus_to_exitcode(event.data)
-        return None
-
-
-def reap(pid: int) -> tuple[int, int] | None:
-    """Reap one ended child (-1: any): (pid, exit code), (0, 0) when none has ended, None when there is no child at all.
-
-    None for -1 is the kernel's own proof that nothing of the tree is left, as long as this process is a subreaper.
-    """
-    try:
-        ended, status = posix.waitpid(pid, posix.WNOHANG)
-    except OSError as error:
-        if error.errno != errno.ECHILD:
-            raise
-        return None
-    return (ended, posix.waitstatus_to_exitcode(status)) if ended else (0, 0)

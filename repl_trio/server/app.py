@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from functools import partial
 
 import trio
 
@@ -36,7 +37,7 @@ _log = logging.getLogger("repl_trio.server")
 
 
 class Server:
-    """One client's requests, each a task with a cancel scope of its own.
+    """One client's requests, each a task with a cancel scope of its own (an `execute_python`'s is its run's).
 
     `leaving` is set by whatever ends the server (EOF, a signal, a broken pipe); `drain` tells how long requests that
     are already here may still take.
@@ -112,8 +113,21 @@ class Server:
         if refusal is not None:
             return self._send(self._encode(call, refusal))
         self._requests[call.id] = request
-        nursery.start_soon(self._answer, request)
+        if request.run is None or not request.rests_on_run:
+            nursery.start_soon(self._answer, request)
+        elif request.run.finished:
+            self._settle(request)
+        else:
+            request.run.when_answered = partial(self._settle, request)
         return None
+
+    def _settle(self, request: Request) -> None:
+        """Answer a request whose run has ended, in the step that read the result: no task has to wake first."""
+        try:
+            line = self._encode(request.call, self._dispatch.finished(request))
+        except Exception:  # noqa: BLE001 - as in _line_for
+            line = self._bug(request.call)
+        self._finish(request, None if request.cancelled else line)
 
     async def _answer(self, request: Request) -> None:
         """The task of one request: exactly one answer, or none when the client cancelled it."""
@@ -122,11 +136,14 @@ class Server:
             with request.scope:
                 line = await self._line_for(request)
         finally:
-            del self._requests[request.call.id]
-            if not self._requests:
-                self._idle.set()
-            if line is not None:
-                self._send(line)
+            self._finish(request, line)
+
+    def _finish(self, request: Request, line: bytes | None) -> None:
+        del self._requests[request.call.id]
+        if not self._requests:
+            self._idle.set()
+        if line is not None:
+            self._send(line)
 
     async def _line_for(self, request: Request) -> bytes:
         call = request.call

@@ -100,6 +100,11 @@ class Dispatch:
             raise
         return content.finished(run, self._limits) if run.finished else self._started(run)
 
+    def finished(self, request: Request) -> Reply:
+        """The reply for a request whose run has ended."""
+        assert request.run is not None
+        return content.finished(request.run, self._limits)
+
     async def _start(self, run: Run) -> Reply:
         # Refused before it began (a cell over the frame limit): say so at once instead of by a poll.
         return content.finished(run, self._limits) if run.finished else self._started(run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from ..errors import ReplError, SessionClosing
@@ -40,6 +42,7 @@ class Run:
         self.scope = trio.CancelScope()
         self.arrived = trio.Event()
         self.answered = trio.Event()
+        self.when_answered: Callable[[], None] | None = None  # called in the step that sets `answered`
         self.reply: Frame | None = None
         self.result: ExecutionResult | None = None
         self.generation = 0
@@ -102,22 +105,25 @@ class Run:
     def finish(self, event: str, state: str, loss: str = "") -> None:
         """Move to the end by `event` and answer. `loss` says how the namespace was lost."""
         self.machine.advance(event)
-        self.result = self._result(state, loss)
-        self.answered.set()
+        self._answer(self._result(state, loss))
 
     def fail(self, error: ReplError, state: str) -> None:
         """End a run that never began, because of `error`."""
         self.machine.advance("failed")
-        self.result = self._build(success=False, state=state, error=error.message, error_code=error.code)
-        self.answered.set()
+        self._answer(self._build(success=False, state=state, error=error.message, error_code=error.code))
 
     def abandon(self) -> None:
         """Answer a run whose driver ends early (a shutdown that takes too long, a bug): no caller is left waiting."""
         self.machine.state = table.FINISHED
         error = "The server is going away and did not wait for this run; whether it had an effect is not known."
-        self.result = self._build(success=False, state=CLEARED, error=error, error_code=SessionClosing.code)
         self.arrived.set()
+        self._answer(self._build(success=False, state=CLEARED, error=error, error_code=SessionClosing.code))
+
+    def _answer(self, result: ExecutionResult) -> None:
+        self.result = result
         self.answered.set()
+        if self.when_answered is not None:
+            self.when_answered()
 
     # -- the result --------------------------------------------------------------------------------------------
 
