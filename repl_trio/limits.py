@@ -106,6 +106,8 @@ class Limits:
     """seconds. After a `shutdown` frame, for atexit handlers and `finally`."""
     stop_kill: float = 0.25
     """seconds. Between SIGTERM and SIGKILL when a worker did not stop by itself."""
+    close_bound: float = 15.0
+    """seconds. Closing one session: its run's ladder, its worker's stop, its guardian's clean-up."""
     shutdown_term: float = 0.8
     """seconds after the start of a shutdown. SIGTERM to what still lives."""
     shutdown_kill: float = 1.2
@@ -151,6 +153,8 @@ class Limits:
             if not 0 < value < float("inf"):
                 raise ValueError(f"limit {name} must be positive and finite")
             object.__setattr__(made, name, value)
+        if not made.timeout_min <= made.timeout_default <= made.timeout_max:
+            raise ValueError("timeout_min <= timeout_default <= timeout_max must hold")
         return made
 
 

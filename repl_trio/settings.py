@@ -38,8 +38,15 @@ class Settings:
         self.limits = Limits()
         self.log_file: str | None = None
         self.log_level = "warning"
-        self.project = os.path.realpath(os.getcwd())
+        self.project = _launch_directory()
         self.python: str | None = None
+
+
+def _launch_directory() -> str:
+    try:
+        return os.path.realpath(os.getcwd())
+    except FileNotFoundError:
+        raise SystemExit("repl-trio: the working directory no longer exists; start it in one that does") from None
 
 
 def parse(argv: Sequence[str], *, terminal: bool) -> Settings:
@@ -74,6 +81,12 @@ def _parse(argv: Sequence[str], default: str) -> Settings:
             parser.error(f"--project-root: {known.project_root} is no directory")
     settings.python = known.python
     settings.log_file = known.log_file
+    if known.log_file is not None:
+        try:
+            with open(known.log_file, "a"):
+                pass
+        except OSError as error:
+            parser.error(f"--log-file: {known.log_file} cannot be written ({error.strerror})")
     settings.log_level = known.log_level
     try:
         settings.limits = Limits.overridden(dict(_pair(text) for text in known.limit))

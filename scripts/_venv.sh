@@ -48,7 +48,7 @@ sys.exit(not ((3, 11) <= sys.version_info < (3, 15) and sys.implementation.name 
   fi
   for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
     "$candidate" -I -c "$fit" >/dev/null 2>&1 && printf '%s\n' "$candidate" && return
-    found+="$(command -v "$candidate") "
+    candidate=$(command -v "$candidate") && found+="$candidate "
   done
   _say "needs CPython 3.11 to 3.14 with the venv module (on some systems a package of its own, such as python3-venv)."
   _say "Tried: ${found:-python3, python3.11 to python3.14: none on PATH}. Name one with PYTHON=/path/to/python."

@@ -7,6 +7,8 @@ wire is described in `docs/guardian.md`.
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -45,14 +47,14 @@ class Guard:
         self._answers: dict[int, dict[str, object]] = {}
         self._next_id = 1
 
-    async def signal(self, signal: int, target: str, *, since: Moment | None = None) -> int:
+    async def signal(self, number: int, target: str, *, since: Moment | None = None) -> int:
         """Send a signal to `child`, `group`, `run` or `tree`; how many processes got it.
 
-        `since` says when a run began and goes with `run`. Returns after the guardian
-        has acknowledged, so that whatever is sent to the child afterwards arrives after the signal. 0 also when the
-        guardian is gone or does not answer in time: then nothing lives that could be signalled, or a kill follows.
+        `since` says when a run began and goes with `run`. Returns after the guardian has acknowledged, so that whatever
+        is sent to the child afterwards arrives after the signal. 0 also when the guardian is gone. One that does not
+        answer in `guardian_ack` seconds is given up (`give_up`): an order that it still holds could hit a later run.
         """
-        operation: dict[str, object] = {"op": "signal", "sig": signal, "to": target}
+        operation: dict[str, object] = {"op": "signal", "sig": number, "to": target}
         if since is not None:
             operation |= {"since": since.ticks, "after": since.newest}
         answer = await self._ask(operation)
@@ -74,6 +76,12 @@ class Guard:
         """Ask for the end of everything, without waiting: `gone` tells when it is done."""
         self._send({"op": "stop", "id": 0})
 
+    def give_up(self) -> None:
+        """End a guardian that does not answer: its death kills the child (parent-death signal). `gone` follows."""
+        if not self.gone.is_set():
+            with suppress(ProcessLookupError):  # ours until it is reaped, so the pid is no stranger's
+                os.kill(self.pid, signal.SIGKILL)
+
     async def _ask(self, operation: dict[str, object]) -> dict[str, object] | None:
         if self.gone.is_set():
             return None
@@ -81,8 +89,12 @@ class Guard:
         answered = self._waiting[number] = trio.Event()
         try:
             self._send({**operation, "id": number})
-            with trio.move_on_after(self._limits.guardian_ack):
+            with trio.move_on_after(self._limits.guardian_ack) as scope:
                 await answered.wait()
+            if scope.cancelled_caught:
+                self.give_up()
+                with trio.move_on_after(self._limits.guardian_ack):
+                    await self.gone.wait()
             return self._answers.pop(number, None)
         finally:
             del self._waiting[number]
@@ -101,12 +113,16 @@ class Guard:
         with suppress(OSError):  # already disconnected
             self._socket.shutdown(socket.SHUT_WR)
 
-    async def _listen(self) -> None:
-        """Read records until the guardian's end, then reap it and release everybody who waits."""
+    async def _listen(self, scope: trio.CancelScope) -> None:
+        """Read records until the guardian's end, then release everybody who waits.
+
+        `scope` is shielded and its owner's to cancel: the last record must be heard when everything else is cancelled.
+        """
         try:
-            while chunk := await self._receive():
-                if not all(self._record(line) for line in self._decoder.feed(chunk)):
-                    break  # no guardian of ours speaks like this: closing the lifeline ends whatever it is
+            with scope:
+                while chunk := await self._receive():
+                    if not all(self._record(line) for line in self._decoder.feed(chunk)):
+                        break  # no guardian of ours speaks like this: closing the lifeline ends whatever it is
         finally:
             self.exited.set()
             self.started.set()
@@ -160,14 +176,14 @@ class Guard:
 async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
     """Own a launched guardian: inside the context it lives, after it everything below it is gone.
 
-    Leaving stops it: an orderly `stop` for `guardian_clean` seconds, then the lifeline is closed, which the guardian
-    answers with a kill; the guardian process itself is reaped by pid in every case. Shielded: a cancelled owner cleans
-    up as well.
+    Leaving stops it: an orderly `stop` for `guardian_clean` seconds, then it is given up; the guardian process itself
+    is reaped by pid in every case. Shielded: a cancelled owner cleans up as well.
     """
     guard = Guard(launch, limits)
+    listening = trio.CancelScope(shield=True)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(guard._listen)
+            nursery.start_soon(guard._listen, listening)
             try:
                 yield guard
             finally:
@@ -175,7 +191,8 @@ async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
                     if not guard.gone.is_set():
                         guard.stop()
                         await guard.gone.wait()
-                nursery.cancel_scope.cancel()
+                guard.give_up()
+                listening.cancel()
     finally:
         launch.control.close()
         with trio.move_on_after(limits.guardian_ack, shield=True):

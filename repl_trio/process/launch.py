@@ -6,6 +6,7 @@ signal of its own) but because that keeps one rule for every process the server 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -76,6 +77,11 @@ def launch(
     }
     try:
         line = jsontext.dumps(specification).encode("ascii") + b"\n"
+        if len(line) > limits.frame_bytes:
+            raise OSError(
+                errno.E2BIG,
+                f"command and environment take {len(line)} bytes; the limit frame_bytes is {limits.frame_bytes}",
+            )
         # Blocking on purpose: the guardian does nothing else before it has read this.
         sent = socket.send_fds(ours, [line], list(descriptors.values()))
         ours.sendall(line[sent:])

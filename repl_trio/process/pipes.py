@@ -156,6 +156,9 @@ class PipeWriter:
                 await trio.lowlevel.wait_writable(self._fd)
             except trio.ClosedResourceError:
                 return
+            except PermissionError:
+                # A regular file: it took a part because the disk is full or its limit reached. The next write says so.
+                await trio.lowlevel.checkpoint()
             self._write_queue()
 
     def fail(self) -> None:

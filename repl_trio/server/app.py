@@ -12,6 +12,7 @@ root nursery                  deadline set at the first signal or EOF
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from functools import partial
 
@@ -45,7 +46,8 @@ class Server:
 
     def __init__(self, link: Link, writer: PipeWriter, sessions: Sessions, settings: Settings) -> None:
         self.leaving = trio.Event()
-        self.drain = 0.0
+        self.draining = trio.CancelScope()
+        self.why = ""  # told to who waits for a run
         self._connection = link.connection
         self._decoder = link.decoder
         self._writer = writer
@@ -55,9 +57,10 @@ class Server:
         self._requests: dict[jsonrpc.RequestId, Request] = {}
         self._idle = trio.Event()
 
-    def leave(self, drain: float) -> None:
-        """Begin the end. The first reason counts, but a later one may cut the drain short."""
-        self.drain = min(self.drain, drain) if self.leaving.is_set() else drain
+    def leave(self, drain: float, why: str) -> None:
+        """Begin the end: requests that are here have `drain` more seconds. A later, harder reason cuts that short."""
+        self.draining.deadline = min(self.draining.deadline, trio.current_time() + drain)
+        self.why = self.why or why
         self.leaving.set()
 
     async def idle(self) -> None:
@@ -77,7 +80,7 @@ class Server:
                 self._line(line, nursery)
         for line in self._decoder.finish():
             self._line(line, nursery)
-        self.leave(self._limits.eof_drain)
+        self.leave(self._limits.eof_drain, "the client closed stdin; a longer `eof_drain` waits for what still runs")
 
     def _line(self, line: bytes | Oversized, nursery: trio.Nursery) -> None:
         step = self._connection.receive(line)
@@ -98,7 +101,7 @@ class Server:
         if call.id in self._requests:
             refused = "a request with this id is still in flight"
             return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_REQUEST, refused))
-        if len(self._requests) >= self._limits.requests:
+        if len(self._requests) >= self._limits.requests and not self._dispatch.answers_at_once(call):
             refused = f"{len(self._requests)} requests are in flight; the limit `requests` is {self._limits.requests}"
             return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_REQUEST, refused))
         try:
@@ -169,7 +172,7 @@ class Server:
         try:
             self._writer.send_now(line)
         except BrokenPipe:
-            self.leave(0.0)
+            self.leave(0.0, "the client's pipe broke")
 
 
 def run(settings: Settings, link: Link, start: WorkerStart | None) -> int:
@@ -195,10 +198,11 @@ async def _serve(settings: Settings, link: Link, start: WorkerStart | None) -> N
                     root.start_soon(_leave_on_broken_pipe, writer, server)
                     requests.start_soon(server.receive, reader, link.handover, requests)
                     await server.leaving.wait()
-                    root.cancel_scope.deadline = trio.current_time() + limits.shutdown_bound
+                    _leave_by_force_after(limits.shutdown_bound)
+                    root.cancel_scope.deadline = trio.current_time() + 0.9 * limits.shutdown_bound
                     await _drain(server)
                     # Cancels the runs, which answers their requests; then the workers go.
-                    await sessions.shutdown()
+                    await sessions.shutdown(server.why)
                     await server.idle()
                     requests.cancel_scope.cancel()
             await _flush(writer, limits)
@@ -207,9 +211,15 @@ async def _serve(settings: Settings, link: Link, start: WorkerStart | None) -> N
 
 async def _drain(server: Server) -> None:
     """Requests that were read before the end may still be answered, for a moment."""
-    if server.drain > 0:
-        with trio.move_on_after(server.drain):
-            await server.idle()
+    with server.draining:
+        await server.idle()
+
+
+def _leave_by_force_after(seconds: float) -> None:
+    """Exit with 0 at the bound, whatever the loop does then. The end of this process closes every lifeline, and the
+    guardians kill what is left."""
+    signal.signal(signal.SIGALRM, lambda _number, _frame: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 async def _flush(writer: PipeWriter, limits: Limits) -> None:
@@ -220,12 +230,12 @@ async def _flush(writer: PipeWriter, limits: Limits) -> None:
 async def _leave_on_signal(signals: object, server: Server) -> None:
     async for number in signals:  # type: ignore[attr-defined]  # trio does not export the type
         _log.info("signal %s", number)
-        server.leave(0.0)
+        server.leave(0.0, "the server was told to end by a signal")
 
 
 async def _leave_on_broken_pipe(writer: PipeWriter, server: Server) -> None:
     await writer.broken.wait()
-    server.leave(0.0)
+    server.leave(0.0, "the client's pipe broke")
 
 
 def _configure_logging(settings: Settings) -> None:

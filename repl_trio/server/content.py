@@ -138,6 +138,17 @@ def _room(result: ExecutionResult | None, limits: Limits) -> int:
     return (limits.result_bytes - _FRAMEWORK - names) // 2
 
 
+def within(items: Sequence[Params], room: int) -> list[Params]:
+    """The first of some objects, as far as their JSON fits into `room` bytes."""
+    kept: list[Params] = []
+    for item in items:
+        room -= _cost(item) + 1
+        if room < 0:
+            break
+        kept.append(item)
+    return kept
+
+
 def _few(names: Sequence[str]) -> list[str]:
     """The first names, as far as they are worth their bytes."""
     kept: list[str] = []
@@ -290,7 +301,7 @@ def _text(fitted: _Fitted, result: ExecutionResult) -> str:
     if fitted.error is not None:
         parts.append(fitted.error)
     if result.state == CLEARED:
-        parts.append("[state: cleared. The namespace is gone; the next cell starts in a new one.]")
+        parts.append("[state: cleared]")
     if fitted.more is not None:
         parts.append(f"[more output: python_run(run_id={result.run_id!r}, after={fitted.more!r})]")
     if result.tasks_cancelled:

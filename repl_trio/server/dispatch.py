@@ -10,7 +10,7 @@ from typing import TypedDict
 import trio
 
 from .. import __version__
-from ..errors import ReplError, SessionRequired
+from ..errors import ReplError, SessionRequired, UnknownRun
 from ..session import containment
 from ..session.run import Run
 from ..session.session import Session
@@ -41,29 +41,40 @@ class Dispatch:
         self._connection = connection
         self._send = send
         self._opened = trio.current_time()
-        self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
-            "python_run": self._run,
+        # Answered in the step that read the call, because no waiting is needed: a cell behind a cancel finds it done.
+        self._at_once: dict[str, Callable[[Call], Reply]] = {
             "python_cancel": self._cancel,
             "python_health": self._health,
-            "python_session_open": self._open,
             "python_session_list": self._list,
+        }
+        self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
+            "python_session_open": self._open,
             "python_session_inspect": self._inspect,
-            "python_session_close": self._close,
         }
 
-    def begin(self, request: Request) -> Reply | None:
-        """Begin a request's run in the step that read it; a reply is its refusal.
+    def answers_at_once(self, call: Call) -> bool:
+        """Whether a call needs no place among the requests in flight: health answers whatever else is going on."""
+        return call.tool in self._at_once
 
-        So cells begin in the order in which they were sent, and a warm one loses no scheduler step. Nothing happens
-        for other calls, and where the cell has to wait for a run that is being stopped.
+    def begin(self, request: Request) -> Reply | None:
+        """Do what a request asks for as far as it goes without waiting; a reply is its answer.
+
+        Cells begin, runs are cancelled and sessions close in the order in which they were asked for, and a warm cell
+        loses no scheduler step. None: the rest is `reply`'s.
         """
         call = request.call
-        if call.tool not in _BEGINNING_TOOLS:
-            return None
         try:
-            session = self._session_of_run(call)
-            if session.active is None or not session.active.stopping:
-                request.run = session.begin(self._cell(call), **_conditions(call))
+            if call.tool in self._at_once:
+                return self._at_once[call.tool](call)
+            if call.tool == "python_run":
+                request.session, request.run = self._find_run(call)
+            elif call.tool == "python_session_close":
+                request.session = self._session(call)
+                self._sessions.forget(request.session)
+            elif call.tool in _BEGINNING_TOOLS:
+                session = self._session_of_run(call)
+                if not session.clearing:
+                    request.run = session.begin(self._cell(call), **_conditions(call))
         except ReplError as error:
             return self._refusal(call, error)
         return None
@@ -76,14 +87,28 @@ class Dispatch:
         call = request.call
         try:
             if call.tool in _BEGINNING_TOOLS:
-                if request.run is None:
-                    session = self._session_of_run(call)
-                    request.run = await session.start(self._cell(call), **_conditions(call))
-                run = request.run
-                return await (self._execute(call, run) if call.tool == "execute_python" else self._start(run))
+                return await self._run_cell(request)
+            if request.session is not None and request.run is not None:
+                return await self._run(call, request.session, request.run)
+            if request.session is not None:
+                return await self._close(request.session)
             return await self._tools[call.tool](call)
         except ReplError as error:
             return self._refusal(call, error)
+
+    async def _run_cell(self, request: Request) -> Reply:
+        call = request.call
+        try:
+            if request.run is None:
+                session = self._session_of_run(call)
+                request.run = await session.start(self._cell(call), **_conditions(call))
+            if call.tool == "execute_python":
+                await self._wait_for(request.run, _seconds(call.arguments.get("wait")), call)
+        except BaseException:  # only to undo: a cancel arrives bare or in a group, by where it strikes
+            request.cancel()
+            raise
+        # Also what was refused before it began (a cell over the frame limit) is told at once.
+        return self.finished(request) if request.run.finished else self._started(request.run)
 
     def _refusal(self, call: Call, error: ReplError) -> Reply:
         session_id = call.arguments.get("session_id")
@@ -92,22 +117,10 @@ class Dispatch:
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    async def _execute(self, call: Call, run: Run) -> Reply:
-        try:
-            await self._wait_for(run, _seconds(call.arguments.get("wait")), call)
-        except trio.Cancelled:
-            run.cancel("its request was cancelled")
-            raise
-        return content.finished(run, self._limits) if run.finished else self._started(run)
-
     def finished(self, request: Request) -> Reply:
         """The reply for a request whose run has ended."""
         assert request.run is not None
         return content.finished(request.run, self._limits)
-
-    async def _start(self, run: Run) -> Reply:
-        # Refused before it began (a cell over the frame limit): say so at once instead of by a poll.
-        return content.finished(run, self._limits) if run.finished else self._started(run)
 
     def _started(self, run: Run) -> Reply:
         return content.started(run, _generation(self._sessions.get(run.session_id), run))
@@ -124,8 +137,7 @@ class Dispatch:
         assert isinstance(code, str)
         return Cell(code, self._limits.timeout_default if timeout is None else timeout)
 
-    async def _run(self, call: Call) -> Reply:
-        session, run = self._find_run(call)
+    async def _run(self, call: Call, session: Session, run: Run) -> Reply:
         after = call.arguments.get("after")
         if isinstance(after, str) and not content.check_cursor(after):
             raise BadArguments("/params/arguments/after", "is no cursor; take it from `next` of an earlier reply")
@@ -135,10 +147,11 @@ class Dispatch:
             return content.finished(run, self._limits, cursor)
         return content.progress(run, _generation(session, run), cursor, self._limits)
 
-    async def _cancel(self, call: Call) -> Reply:
+    def _cancel(self, call: Call) -> Reply:
         session = self._session(call)
-        run_id = call.arguments.get("run_id")
-        run = session.run(run_id) if isinstance(run_id, str) else session.active
+        run = session.active
+        if call.arguments.get("run_id") is not None:
+            session, run = self._find_run(call)
         if run is None or run.finished:
             which = f"Run {run.id} is finished" if run is not None else "Nothing is running"
             structured: Params = {"cancel_requested": False, "session_id": session.id}
@@ -156,6 +169,7 @@ class Dispatch:
             for session in self._sessions.all:
                 if any(run.id == run_id for run in session.runs):
                     return session, session.run(run_id)
+            raise UnknownRun(f"No open session has a run {run_id[:80]!r}; each keeps its newest results only.")
         session = self._session(call)
         return session, session.run(run_id if isinstance(run_id, str) else None)
 
@@ -195,9 +209,9 @@ class Dispatch:
         )
         return Reply(text, described)
 
-    async def _list(self, call: Call) -> Reply:
-        described = [self._describe(session) for session in self._sessions.all]
-        return Reply("\n".join(map(_session_line, described)), {"sessions": described})
+    def _list(self, call: Call) -> Reply:
+        described, lines = self._described()
+        return Reply("\n".join(lines), {"sessions": described})
 
     async def _inspect(self, call: Call) -> Reply:
         session = self._session(call)
@@ -205,23 +219,32 @@ class Dispatch:
         described["runs"] = [_summary(run) for run in session.runs]
         lines = [_session_line(described), f"{len(session.runs)} retained run(s)"]
         if call.arguments.get("include_namespace") is True:
-            names, total = await session.names()
-            described["namespace"] = [{"name": name, "type": kind} for name, kind in names]
-            described["namespace_total"] = total
-            lines += [f"{name}: {kind}" for name, kind in names] or ["the namespace is empty"]
+            lines += self._show_names(await session.names(), described)
         return Reply("\n".join(lines), described)
 
-    async def _close(self, call: Call) -> Reply:
-        session = self._session(call)
+    def _show_names(self, found: tuple[list[tuple[str, str]], int] | None, described: Params) -> list[str]:
+        """Put names into `described` as far as a result holds them, the newest first to stay; a line for each."""
+        if found is None:
+            return [
+                "the namespace cannot be read now: the worker is busy in code that holds its interpreter"
+            ]
+        names, total = found
+        newest: list[Params] = [{"name": name, "type": kind} for name, kind in reversed(names)]
+        shown = content.within(newest, self._limits.result_bytes // 4)[::-1]
+        described |= {"namespace": shown, "namespace_total": total}
+        lines = [f"{entry['name']}: {entry['type']}" for entry in shown] or ["the namespace is empty"]
+        return lines + ([f"and {total - len(shown)} older names"] if total > len(shown) else [])
+
+    async def _close(self, session: Session) -> Reply:
         # Whoever asked may go away: a session that is half closed helps nobody.
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(self._limits.close_bound, shield=True):
             await self._sessions.close(session)
         return Reply(f"Session {session.id} is closed.", {"closed": True, "session_id": session.id})
 
     # -- health ------------------------------------------------------------------------------------------------
 
-    async def _health(self, call: Call) -> Reply:
-        sessions = [self._describe(session) for session in self._sessions.all]
+    def _health(self, call: Call) -> Reply:
+        sessions, lines = self._described()
         limits = self._limits
         structured: Params = {
             "server": {
@@ -239,13 +262,22 @@ class Dispatch:
             "containment": self._containment(),
             "execution": "trusted-local: cells run with the user's own rights, crash isolation, no sandbox",
         }
-        head = f"repl-trio {__version__}, pid {os.getpid()}, healthy. {len(sessions)} session(s):"
-        return Reply("\n".join([head, *map(_session_line, sessions)]), structured)
+        head = f"repl-trio {__version__}, pid {os.getpid()}, healthy. {len(self._sessions.all)} session(s):"
+        return Reply("\n".join([head, *lines]), structured)
 
     def _containment(self) -> Params:
         guards = [session.generation.guard for session in self._sessions.all if session.generation is not None]
         level = containment.level(subreaper=all(guard.subreaper for guard in guards) if guards else None)
         return {"level": level, "details": containment.details(level)}
+
+    def _described(self) -> tuple[list[Params], list[str]]:
+        """The open sessions as far as a result holds them, and a line for each."""
+        everything = [self._describe(session) for session in self._sessions.all]
+        shown = content.within(everything, self._limits.result_bytes * 2 // 5)
+        lines = list(map(_session_line, shown))
+        if len(shown) < len(everything):
+            lines.append(f"and {len(everything) - len(shown)} more sessions, whose long paths do not fit")
+        return shown, lines
 
     def _describe(self, session: Session) -> Params:
         generation = session.generation

@@ -5,18 +5,20 @@ from __future__ import annotations
 import trio
 
 from ..session.run import Run
+from ..session.session import Session
 from ..wire.mcp import Call
 
 
 class Request:
     """A call, the scope of its task and, once it has begun one, its run."""
 
-    __slots__ = ("call", "cancelled", "run", "scope")
+    __slots__ = ("call", "cancelled", "run", "scope", "session")
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.cancelled = False
         self.run: Run | None = None
+        self.session: Session | None = None  # that a `python_run` looks at, or a close has begun to close
         self.scope = trio.CancelScope()
 
     @property

@@ -38,14 +38,16 @@ _HINTS = {
 
 def implementation(limits: Limits) -> Implementation:
     """This server as a client sees it."""
-    return Implementation("repl-trio", __version__, INSTRUCTIONS, tools(limits))
+    return Implementation("repl-trio", __version__, INSTRUCTIONS, tools(limits), tools(limits, modern=True))
 
 
-def tools(limits: Limits) -> list[Tool]:
-    """All tools, in the order of `tools/list`."""
+def tools(limits: Limits, *, modern: bool = False) -> list[Tool]:
+    """All tools, in the order of `tools/list`. In the `modern` era a run names its session."""
+    session = _named_session() if modern else _session()
+    required = ["code", "session_id"] if modern else ["code"]
     return [
-        _execute(limits),
-        _start(limits),
+        _execute(limits, session, required),
+        _start(limits, session, required),
         _run(limits),
         _cancel(),
         _health(),
@@ -70,6 +72,10 @@ def _session() -> dict[str, Schema]:
     return {"session_id": text("Which session; without it the default one. Take it from python_health.", _ID)}
 
 
+def _named_session() -> dict[str, Schema]:
+    return {"session_id": text("Which session. Take it from python_health.", _ID)}
+
+
 def _cell(limits: Limits) -> dict[str, Schema]:
     bounds = f"{limits.timeout_min:g}-{limits.timeout_max:g}, default {limits.timeout_default:g}"
     return {
@@ -82,7 +88,7 @@ def _cell(limits: Limits) -> dict[str, Schema]:
     }
 
 
-def _execute(limits: Limits) -> Tool:
+def _execute(limits: Limits, session: dict[str, Schema], required: list[str]) -> Tool:
     wait = number(
         "Return after this many seconds even if the cell still runs; it goes on and python_run reads it.",
         0,
@@ -96,18 +102,18 @@ def _execute(limits: Limits) -> Tool:
         "with the user's rights, no sandbox. The result's `state` says whether the namespace was preserved or cleared. "
         "Long output is cut in the middle; python_run reads the rest. Helpers in cells: sh(command), repl_history(), "
         "repl_source(run_id). input() and stdin are not available.",
-        schemas.object_schema(_cell(limits) | {"wait": wait} | _session(), ["code"]),
+        schemas.object_schema(_cell(limits) | {"wait": wait} | session, required),
         schemas.result(),
         "runs",
     )
 
 
-def _start(limits: Limits) -> Tool:
+def _start(limits: Limits, session: dict[str, Schema], required: list[str]) -> Tool:
     return _tool(
         "python_start",
         "Start a cell and return at once with its run_id; the server owns the run. For work longer than your client "
-        "waits. Poll with python_run, stop with python_cancel. One run at a time per session.",
-        schemas.object_schema(_cell(limits) | _session(), ["code"]),
+        "waits; give its `timeout`, too. Poll with python_run, stop with python_cancel. One run at a time per session.",
+        schemas.object_schema(_cell(limits) | session, required),
         schemas.result(),
         "runs",
     )

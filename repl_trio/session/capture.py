@@ -54,9 +54,12 @@ class Capture:
         missing = self.total - len(head) - len(tail)
         if not missing:
             return (head + tail).decode("utf-8", "replace"), None
-        marker = f"\n[... {missing} bytes of output not shown ...]\n"
-        head = _until_boundary(head)
-        return head.decode("utf-8", "replace") + marker + _decode_from_boundary(tail), len(head)
+        # Whole lines where they are short: half a number would look like a number.
+        head, tail = _until_line(head), _from_line(tail)
+        missing = self.total - len(head) - len(tail)
+        marker = f"[... {missing:,} bytes of output not shown ...]\n"
+        separator = "" if not head or head.endswith(b"\n") else "\n"
+        return head.decode("utf-8", "replace") + separator + marker + _decode_from_boundary(tail), len(head)
 
     def read(self, after: int, room: int, *, ended: bool) -> tuple[str, int]:
         """The kept text from offset `after` on, at most `room` bytes of it, and the offset to go on from.
@@ -71,16 +74,17 @@ class Capture:
         if after < len(kept):
             piece = bytes(kept[after : after + room])
             at_end = after + len(piece) == self.total
-            whole = piece if ended and at_end else _until_boundary(piece)
+            whole = piece if ended and at_end else _until_boundary(piece) if at_end else _until_line(piece)
             if not whole and self.missing:
                 whole = piece  # the character goes on in what was lost: show it broken rather than stop here for ever
             return whole.decode("utf-8", "replace"), after + len(whole)
         start = self.total - len(tail)
         marker = ""
         if after < start:
-            marker, after = f"\n[... {start - after} bytes of output not kept ...]\n", start
+            marker, after = f"\n[... {start - after:,} bytes of output not kept ...]\n", start
         piece = bytes(tail[after - start : after - start + room])
-        whole = piece if ended and after + len(piece) == self.total else _until_boundary(piece)
+        at_end = after + len(piece) == self.total
+        whole = piece if ended and at_end else _until_boundary(piece) if at_end else _until_line(piece)
         text = _decode_from_boundary(whole) if marker else whole.decode("utf-8", "replace")
         return marker + text, after + len(whole)
 
@@ -90,6 +94,21 @@ class Capture:
         recent = bytes(kept[-2_000:]).decode("utf-8", "replace")
         lines = [line.strip() for line in recent.replace("\r", "\n").split("\n")]
         return next((line for line in reversed(lines) if line), "")
+
+
+_LINE = 200  # bytes: how far a cut may move to fall between two lines
+
+
+def _until_line(piece: bytes) -> bytes:
+    """`piece` without a line that is incomplete at its end, if that is short; else without an incomplete character."""
+    end = piece.rfind(b"\n", max(0, len(piece) - _LINE))
+    return piece[: end + 1] if end >= 0 else _until_boundary(piece)
+
+
+def _from_line(piece: bytes) -> bytes:
+    """`piece` without a line that is incomplete at its beginning, if that is short."""
+    end = piece.find(b"\n", 0, _LINE)
+    return piece[end + 1 :] if 0 <= end < len(piece) - 1 else piece
 
 
 def _until_boundary(piece: bytes) -> bytes:

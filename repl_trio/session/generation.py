@@ -26,6 +26,15 @@ from .stack import tidy
 _LINK_CLOSED = "The worker's link to the server was closed, by code that closes descriptors it did not open"
 
 
+Background = dict[str, Capture]
+"""Output between runs, by stream. The session owns it: what a worker says at its end comes with the next result."""
+
+
+def new_background(limits: Limits) -> Background:
+    """Nothing yet."""
+    return {name: Capture(limits.output_tail, limits.output_tail) for name in ("stdout", "stderr")}
+
+
 class Tap(Protocol):
     """Somebody who follows a generation's output live and whole, between its runs as well, as a terminal does."""
 
@@ -43,7 +52,15 @@ class Generation:
     worker can run nothing any more, `gone` when the guardian has reported that nothing below it is left.
     """
 
-    def __init__(self, number: int, start: WorkerStart, guard: Guard, limits: Limits, tap: Tap | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        start: WorkerStart,
+        guard: Guard,
+        limits: Limits,
+        tap: Tap | None = None,
+        background: Background | None = None,
+    ) -> None:
         self.number = number
         self.tap = tap
         self.guard = guard
@@ -57,10 +74,12 @@ class Generation:
         self._words = b""  # what faulthandler wrote before the pipe was closed
         self.runs = 0
         self.ordered = False  # the end was asked for: a reset, a close, a shutdown
+        self.ending = trio.Event()  # set by the worker's death or by an order to end: its owner then closes it
+        self.over = trio.Event()  # set when its owner has closed it
         self.python = start.python
         self._refusal: str | None = None
         self._inspections = 0
-        self._inspected = trio.Event()
+        self._inspected: dict[str, trio.Event] = {}
         self._namespaces: dict[str, Frame] = {}
         self._limits = limits
         self._commands = PipeWriter(start.commands, frames=limits.frames_queued)
@@ -68,7 +87,7 @@ class Generation:
         self._trace = PipeReader(start.trace)
         self._clock = Clock()
         self._streams = {"stdout": PipeReader(start.stdout), "stderr": PipeReader(start.stderr)}
-        self._background = self._new_background()
+        self._background = background or new_background(limits)
 
     # -- running cells -----------------------------------------------------------------------------------------
 
@@ -94,6 +113,8 @@ class Generation:
         except FrameError as error:
             raise LimitReached(f"The cell does not fit into a frame ({error}). It was not run.") from None
         self._drain()
+        self.last_words()
+        self._words = b""  # a dump that came too late for the run before
         self._hand_over_background(run)
         run.generation = self.number
         run.state_reset = self.runs == 0
@@ -104,9 +125,12 @@ class Generation:
         self.runs += 1
         self.current = run
         try:
-            self._commands.send_now(frame)
+            sent = self._commands.send_now(frame)
         except BrokenPipe:
-            self.end("The worker's command pipe broke")
+            sent = False
+        if not sent:
+            self.end("The worker took no commands any more")
+            self.guard.stop()
 
     @property
     def undelivered(self) -> bool:
@@ -121,34 +145,43 @@ class Generation:
             self.end(f"The worker did not read its cell for {self._limits.write_stall:g} s")
             self.guard.stop()
 
-    async def names(self) -> tuple[list[tuple[str, str]], int]:
+    async def names(self) -> tuple[list[tuple[str, str]], int] | None:
         """Names and types in the namespace, and how many there are, read without running user code.
 
-        Empty when the worker does not answer within `guardian_ack`: C code may hold its GIL.
+        None when the worker does not answer within `guardian_ack` seconds: C code may hold its GIL.
         """
         self._inspections += 1
         number = str(self._inspections)
-        with suppress(BrokenPipe), trio.move_on_after(self._limits.guardian_ack):
-            await self._commands.send(frames.encode({"frame": "inspect", "id": number}, self._limits.frame_bytes))
-            while number not in self._namespaces and self.alive:
-                self._inspected = trio.Event()
-                await self._inspected.wait()
-        frame = self._namespaces.pop(number, None)
+        answered = self._inspected[number] = trio.Event()
+        try:
+            with suppress(BrokenPipe), trio.move_on_after(self._limits.guardian_ack):
+                await self._commands.send(frames.encode({"frame": "inspect", "id": number}, self._limits.frame_bytes))
+                await answered.wait()
+        finally:
+            del self._inspected[number]
+            frame = self._namespaces.pop(number, None)
         if frame is None:
-            return [], 0
+            return None
         names, total = frame["names"], frame["total"]
         assert isinstance(names, list)
         assert isinstance(total, int)
         return [(str(name), str(kind)) for name, kind in names], total
 
-    async def stop(self) -> None:
-        """End the worker in order: `shutdown` frame, `stop_grace` for atexit handlers, SIGTERM, SIGKILL.
-
-        Returns when nothing is left or `guardian_clean` is over. Idempotent.
-        """
+    def leave(self) -> None:
+        """Order the end of the worker: from here on it takes no cell, and its owner closes it."""
         if self.alive:
             self.ordered = True
             self.machine.advance("stop")
+        self.ending.set()
+
+    async def stop(self) -> None:
+        """Order the end and wait until the owner has closed the worker. Cancelled here: it ends all the same."""
+        self.leave()
+        await self.over.wait()
+
+    async def _close_worker(self) -> None:
+        """End the worker: `shutdown` frame, `stop_grace` for atexit handlers, SIGTERM, SIGKILL."""
+        if self.ordered and not self.guard.exited.is_set():
             with suppress(BrokenPipe):  # it is ending by itself; the exit record follows
                 self._commands.send_now(frames.encode({"frame": "shutdown"}, self._limits.frame_bytes))
             with trio.move_on_after(self._limits.stop_grace):
@@ -160,11 +193,16 @@ class Generation:
         await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL to everything below the guardian. Returns when nothing is left or `guardian_clean` is over."""
+        """SIGKILL to everything below the guardian. Afterwards the worker is dead, whatever its guardian does."""
         if not self.gone.is_set():
             self.guard.stop()
         with trio.move_on_after(self._limits.guardian_clean):
             await self.gone.wait()
+        if not self.gone.is_set():
+            self.guard.give_up()
+            with trio.move_on_after(self._limits.guardian_ack):
+                await self.gone.wait()
+        self.end("The worker had to be killed")
         self._drain()
 
     def end(self, death: str) -> None:
@@ -174,7 +212,10 @@ class Generation:
             self.last_words()
             self.machine.advance("died")
             self.dead.set()
+            self.ending.set()
             self.ready.set()
+            for answered in self._inspected.values():
+                answered.set()
         if self.current is not None and self.current.reply is None:
             self._drain()
             self.current.arrived.set()
@@ -217,8 +258,10 @@ class Generation:
             self.machine.advance("done")
             run.take(frame)
         elif kind == "namespace":
-            self._namespaces[str(frame["id"])] = frame
-            self._inspected.set()
+            # One that nobody waits for any more is dropped: kept, they would pile up behind a busy GIL.
+            if (answered := self._inspected.get(str(frame["id"]))) is not None:
+                self._namespaces[str(frame["id"])] = frame
+                answered.set()
         elif self.ready.is_set():
             raise FrameError(f"{kind} frame after ready")
         elif kind == "refused":
@@ -255,12 +298,6 @@ class Generation:
 
     # -- output ------------------------------------------------------------------------------------------------
 
-    def _new_background(self) -> dict[str, Capture]:
-        return {
-            "stdout": Capture(self._limits.output_tail, self._limits.output_tail),
-            "stderr": Capture(self._limits.output_tail, self._limits.output_tail),
-        }
-
     def _keep(self, name: str, chunk: bytes) -> None:
         if self.current is not None:
             self.current.write(name, chunk)
@@ -289,8 +326,7 @@ class Generation:
                 text = capture.render()[0]
                 marked = f"[output since the last run]\n{text.rstrip()}\n[end of it]\n"
                 run.write(name, marked.encode("utf-8", "replace"))
-        if any(capture.total for capture in self._background.values()):
-            self._background = self._new_background()
+        self._background.update(new_background(self._limits))
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -319,7 +355,11 @@ class Generation:
 
 @asynccontextmanager
 async def open_generation(
-    number: int, start: WorkerStart, limits: Limits, tap: Tap | None = None
+    number: int,
+    start: WorkerStart,
+    limits: Limits,
+    tap: Tap | None = None,
+    background: Background | None = None,
 ) -> AsyncIterator[Generation]:
     """Own a starting worker until nothing is left of it.
 
@@ -328,7 +368,7 @@ async def open_generation(
     the worker in order; when cancelled, at once.
     """
     async with open_guard(start.guardian, limits) as guard:
-        generation = Generation(number, start, guard, limits, tap)
+        generation = Generation(number, start, guard, limits, tap, background)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(generation._commands.run)
@@ -338,8 +378,12 @@ async def open_generation(
                     nursery.start_soon(generation._pump, name)
                 generation.problem = await generation._become_ready()
                 yield generation
-                await generation.stop()
+                generation.leave()
+                await generation._close_worker()
                 nursery.cancel_scope.cancel()
         finally:
             generation.machine.advance("clean")
+            generation.end("The worker was ended with its session")
+            generation._drain()
             generation._close()
+            generation.over.set()

@@ -35,6 +35,11 @@ def choose(explicit: str | None, project: str, environment: Mapping[str, str]) -
 def _explicit(explicit: str, environment: Mapping[str, str]) -> Interpreter:
     import shutil  # 3 ms that only an explicit interpreter costs
 
+    explicit = os.path.expanduser(explicit)
+    if os.path.isdir(explicit):
+        raise InterpreterBroken(
+            f"{explicit} is a directory. Nothing was started. Name the interpreter in it, such as bin/python."
+        )
     found = shutil.which(explicit, path=environment.get("PATH"))
     if found is None:
         raise InterpreterBroken(

@@ -102,10 +102,10 @@ class Run:
             self.finish("result", PRESERVED)
         self.arrived.set()
 
-    def finish(self, event: str, state: str, loss: str = "") -> None:
-        """Move to the end by `event` and answer. `loss` says how the namespace was lost."""
+    def finish(self, event: str, state: str, loss: str = "", words: str = "") -> None:
+        """Move to the end by `event` and answer. `loss` says how the namespace was lost, `words` where the code was."""
         self.machine.advance(event)
-        self._answer(self._result(state, loss))
+        self._answer(self._result(state, loss, f"\nIt was here:\n{words}" if words else ""))
 
     def fail(self, error: ReplError, state: str) -> None:
         """End a run that never began, because of `error`."""
@@ -114,6 +114,8 @@ class Run:
 
     def abandon(self) -> None:
         """Answer a run whose driver ends early (a shutdown that takes too long, a bug): no caller is left waiting."""
+        if self.finished:
+            return
         self.machine.state = table.FINISHED
         error = "The server is going away and did not wait for this run; whether it had an effect is not known."
         self.arrived.set()
@@ -122,21 +124,22 @@ class Run:
     def _answer(self, result: ExecutionResult) -> None:
         self.result = result
         self.answered.set()
-        if self.when_answered is not None:
-            self.when_answered()
+        tell, self.when_answered = self.when_answered, None
+        if tell is not None:
+            tell()
 
     # -- the result --------------------------------------------------------------------------------------------
 
-    def _result(self, state: str, loss: str) -> ExecutionResult:
+    def _result(self, state: str, loss: str, words: str) -> ExecutionResult:
         reply = self.reply
         if reply is None:
-            sentence = self._sentence(state, loss)
+            sentence = self._sentence(state, loss) + words
             return self._build(success=False, state=state, error=sentence, error_code=self.stop_reason or WORKER_DIED)
         # A cell that was through before the first signal reached it has simply finished.
         stopped = self.stop_reason is not None and bool(reply["interrupted"] or not reply["success"] or self.touched)
         error = reply["error"]
         if stopped:
-            text = self._sentence(state, loss) + (f"\n{error}" if error else "")
+            text = self._sentence(state, loss) + words + (f"\n{error}" if error else "")
             return self._build(success=False, state=state, error=text, error_code=self.stop_reason)
         if not reply["keep"]:
             return self._build(success=False, state=state, error=str(error or loss), error_code=UNFINISHED_WORK)

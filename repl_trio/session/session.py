@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
@@ -13,10 +14,12 @@ from ..machines import ladder
 from ..machines import run as run_table
 from ..process.start import WorkerStart, start_worker
 from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
-from .generation import Generation, Tap, open_generation
+from .generation import Generation, Tap, new_background, open_generation
 from .interpreter import choose
 from .interrupt import clear, climb
 from .run import Run
+
+_log = logging.getLogger("repl_trio.session")
 
 
 class Session:
@@ -36,6 +39,8 @@ class Session:
         self.interpreter: Interpreter | None = None  # chosen on first need, then fixed for the session
         self.python_version: str | None = None  # as the newest worker, or the probe, said
         self._python = python
+        self._background = new_background(surroundings.limits)
+        self._awaited = False  # a cell waits for the clean-up of the active run
         self.opened = trio.current_time()
         self.generation: Generation | None = None
         self.generations = 0  # the number of the newest generation that became ready
@@ -47,6 +52,11 @@ class Session:
         self._limits = surroundings.limits
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._lost: str | None = None  # how the last namespace was lost, until a run has said so
+
+    @property
+    def clearing(self) -> bool:
+        """Whether a cell has to wait: for the clean-up of a run that is being stopped, or behind one that waits."""
+        return self._awaited or (self.active is not None and self.active.stopping)
 
     # -- what can be asked -------------------------------------------------------------------------------------
 
@@ -73,18 +83,23 @@ class Session:
             )
         return found
 
-    async def names(self) -> tuple[list[tuple[str, str]], int]:
-        """Names and types in the namespace and their count; empty without a worker."""
+    async def names(self) -> tuple[list[tuple[str, str]], int] | None:
+        """Names and types in the namespace and their count; empty without a worker, None from one that is too busy."""
         return await self.generation.names() if self.generation is not None and self.alive else ([], 0)
 
     # -- running -----------------------------------------------------------------------------------------------
 
     async def start(self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None) -> Run:
         """`begin`, after waiting (at most `busy_wait` seconds) for the clean-up of a run that is being stopped."""
-        deadline = trio.current_time() + self._limits.busy_wait
-        while self.active is not None and self.active.stopping and trio.current_time() < deadline:
-            with trio.move_on_at(deadline):
-                await self.active.answered.wait()
+        if self._awaited and self.active is not None:
+            raise self._busy(self.active)  # one waiting cell is enough: cells begin in the order they were sent
+        if self.active is not None and self.active.stopping:
+            self._awaited = True
+            try:
+                with trio.move_on_after(self._limits.busy_wait):
+                    await self.active.answered.wait()
+            finally:
+                self._awaited = False
         return self.begin(cell, reset=reset, expected_generation=expected_generation)
 
     def begin(self, cell: Cell, *, reset: bool = False, expected_generation: int | None = None) -> Run:
@@ -104,13 +119,15 @@ class Session:
         self._runs[run.id] = run
         while len(self._runs) > self._limits.runs_retained:
             self._runs.popitem(last=False)
-        if not reset and self.alive:
-            try:
+        try:
+            if not reset and self.alive:
                 self._send(run, self.generation)
-            except ReplError as error:
-                run.fail(error, self._state())
-                return run
-        self._surroundings.nursery.start_soon(self._lead, run)
+            self._surroundings.nursery.start_soon(self._lead, run)
+        except ReplError as error:
+            run.fail(error, self._state())
+        except BaseException:  # only to undo: a run that nobody leads would keep the session busy for ever
+            run.abandon()
+            raise
         return run
 
     def _busy(self, active: Run) -> Busy:
@@ -147,6 +164,10 @@ class Session:
                 await run.arrived.wait()
             if not run.finished:
                 await self._end(run)
+        except Exception:  # noqa: BLE001 - a bug in one run must not take the other sessions down
+            _log.exception("bug while leading run %s", run.id)
+            if self.generation is not None:
+                self.generation.leave()
         finally:
             if not run.finished:
                 run.abandon()
@@ -160,7 +181,7 @@ class Session:
             try:
                 self.generation = await self._launch()
             except ReplError as error:
-                run.fail(error, CLEARED)
+                run.fail(error, self._state())
                 return False
         try:
             self._send(run, self.generation)
@@ -190,7 +211,8 @@ class Session:
             run.stop_reason = run.stop_reason or TIMEOUT
             run.machine.advance("stop")
             await climb(self._surroundings.rungs(), run, generation, self._limits.ladder_settle)
-        if run.reply is not None and run.reply["keep"] and generation.alive:
+        kept = run.reply is not None and run.reply["keep"] and generation.alive
+        if kept and run.machine.state in (run_table.RUNNING, run_table.INTERRUPTING):
             if run.machine.state == run_table.RUNNING:
                 run.machine.advance("stop")  # the result crossed the cancel: what the run started goes all the same
             run.machine.advance("result")
@@ -205,11 +227,7 @@ class Session:
         if run.machine.state != run_table.KILLING:
             run.machine.advance("unfit" if run.reply is not None and run.machine.accepts("unfit") else "died")
         await generation.kill()
-        loss = generation.death
-        words = generation.last_words()
-        if words:
-            loss = f"{loss}. It was here:\n{words}\n"
-        run.finish("cleared", CLEARED, loss)
+        run.finish("cleared", CLEARED, generation.death, generation.last_words())
 
     # -- the worker --------------------------------------------------------------------------------------------
 
@@ -221,6 +239,8 @@ class Session:
 
     async def _launch(self) -> Generation:
         interpreter = self.choose_interpreter()
+        if self.generation is not None:
+            await self.generation.over.wait()  # two workers of one session would share its files and ports
         number = self.generations + 1
         generation: Generation | OSError = await self._surroundings.nursery.start(self._own, number, interpreter)
         if isinstance(generation, OSError):
@@ -241,15 +261,16 @@ class Session:
         except OSError as error:  # as a value: raised, it would end the nursery of all sessions
             task_status.started(error)
             return
-        async with open_generation(number, start, self._limits, self.tap) as generation:
+        async with open_generation(number, start, self._limits, self.tap, self._background) as generation:
             task_status.started(generation)
             if generation.problem is None:
-                await generation.dead.wait()
+                await generation.ending.wait()
                 if not generation.ordered:
                     self._lost = generation.death
 
     def _state(self) -> str:
-        return PRESERVED if self.alive else CLEARED
+        """Of the namespace, for a run that never began: where there never was one, nothing was lost either."""
+        return PRESERVED if self.alive or not self.generations else CLEARED
 
     # -- the end -----------------------------------------------------------------------------------------------
 

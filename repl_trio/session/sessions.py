@@ -35,7 +35,8 @@ class Sessions:
         self._opened = 0
         self._surroundings = Surroundings(nursery, settings.limits, settings.environment, self._next_run_id)
         self._sessions: dict[str, Session] = {}
-        self.default = self._add("default", settings.project, settings.python)
+        self._probing = 0  # sessions on their way
+        self.default = self._new_default()
 
     @property
     def all(self) -> tuple[Session, ...]:
@@ -61,42 +62,56 @@ class Sessions:
         """
         if self._surroundings.shutting_down:
             raise SessionClosing("The server is going away; no session was opened.")
-        if len(self._sessions) >= self._limits.sessions:
+        taken = len(self._sessions) + self._probing
+        if taken >= self._limits.sessions:
             raise LimitReached(
-                f"{len(self._sessions)} sessions are open and the limit `sessions` is {self._limits.sessions}. "
+                f"{taken} sessions are open and the limit `sessions` is {self._limits.sessions}. "
                 "Close one with python_session_close."
             )
-        session = self._add(name, self._directory(project), python)
+        session = self._new(name, self._directory(project), python)
+        self._probing += 1
         try:
             await self._probe(session)
-        except BaseException:  # only to undo
-            self._sessions.pop(session.id, None)
-            raise
+        finally:
+            self._probing -= 1
+        if self._surroundings.shutting_down:
+            raise SessionClosing("The server is going away; no session was opened.")
+        # Only now can others see it: a session whose probe fails never was.
+        self._sessions[session.id] = session
         return session
+
+    def forget(self, session: Session) -> None:
+        """Take a session out, so that no further call reaches it; `close` then ends it. A default one is replaced."""
+        self._sessions.pop(session.id, None)
+        session.closing = True
+        if session is self.default:
+            self.default = self._new_default()
 
     async def close(self, session: Session) -> None:
         """Stop a session's run and worker and forget it. The default session is followed by a new, empty one."""
-        self._sessions.pop(session.id, None)
-        if session is self.default:
-            self.default = self._add("default", self._settings.project, self._settings.python)
+        if session.id in self._sessions:
+            self.forget(session)
         await session.close("its session was closed")
 
-    async def shutdown(self) -> None:
-        """Cancel all runs and stop all workers, in parallel, on the short ladder."""
+    async def shutdown(self, why: str = "the server is shutting down") -> None:
+        """Cancel all runs and stop all workers, in parallel, on the short ladder. `why` is told to who waits."""
         self._surroundings.shutting_down = True
         async with trio.open_nursery() as nursery:
             for session in self.all:
-                nursery.start_soon(session.close, "the server is shutting down")
+                nursery.start_soon(session.close, why)
 
     def adopt(self, start: WorkerStart) -> None:
         """Give the default session a worker that was started ahead of the runtime."""
         self.default.head_start = start
 
-    def _add(self, name: str | None, project: str, python: str | None) -> Session:
+    def _new(self, name: str | None, project: str, python: str | None) -> Session:
         self._opened += 1
         session_id = f"s{self._opened}-{self._token}"
-        session = Session(session_id, name or session_id, project, python, self._surroundings)
-        self._sessions[session_id] = session
+        return Session(session_id, name or session_id, project, python, self._surroundings)
+
+    def _new_default(self) -> Session:
+        session = self._new("default", self._settings.project, self._settings.python)
+        self._sessions[session.id] = session
         return session
 
     def _directory(self, project: str | None) -> str:
@@ -134,7 +149,7 @@ class Sessions:
 async def open_sessions(settings: Settings) -> AsyncIterator[Sessions]:
     """Own all sessions: inside the context they live, after it no worker is left.
 
-    Leaving shuts them down within `shutdown_bound`; what is not gone by then is killed with its guardians' lifelines.
+    Leaving shuts them down within `shutdown_bound`; what is not gone by then is cancelled, and ended by its guardians.
     """
     async with trio.open_nursery() as nursery:
         sessions = Sessions(nursery, settings)

@@ -38,15 +38,18 @@ _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 
 
 class Implementation:
-    """How this server presents itself: name, version, instructions, tools (as `tools/list` shows them)."""
+    """How this server presents itself: name, version, instructions, tools (as `tools/list` shows them in each era)."""
 
-    __slots__ = ("instructions", "name", "tools", "version")
+    __slots__ = ("instructions", "modern_tools", "name", "tools", "version")
 
-    def __init__(self, name: str, version: str, instructions: str, tools: Sequence[Tool]) -> None:
+    def __init__(
+        self, name: str, version: str, instructions: str, tools: Sequence[Tool], modern_tools: Sequence[Tool]
+    ) -> None:
         self.name = name
         self.version = version
         self.instructions = instructions
         self.tools = list(tools)
+        self.modern_tools = list(modern_tools)
 
 
 class Call:
@@ -210,7 +213,8 @@ class Connection:
         if request.params.get("cursor") is not None:
             raise _Refusal(INVALID_PARAMS, "/params/cursor: the list has one page and no cursor")
         # ttlMs and cacheScope in every version: clients of the handshake era ignore keys they do not know.
-        result: Params = {"tools": self._implementation.tools, "ttlMs": 0, "cacheScope": "private"}
+        tools = self._implementation.modern_tools if self._modern else self._implementation.tools
+        result: Params = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
         return Answer(jsonrpc.encode_result(request.id, self._complete(result)))
 
     def _complete(self, result: Params) -> Params:

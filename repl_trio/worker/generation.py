@@ -288,4 +288,5 @@ def _exit_code(error: SystemExit) -> int:
     code = error.code
     if code is None:
         return 0
-    return code if type(code) is int else 1
+    # As the kernel sees it; an int of any size would not fit into a frame.
+    return code & 0xFF if type(code) is int else 1

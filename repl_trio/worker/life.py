@@ -10,6 +10,10 @@ from .generation import Generation
 from .link import Link, interpreter
 from .streams import Streams
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..wire.frames import Frame
+
 
 def serve(standard: list[str], users: list[str]) -> None:
     """Serve until `shutdown`, then return, so that the interpreter ends as it always does.
@@ -31,7 +35,7 @@ def serve(standard: list[str], users: list[str]) -> None:
     link.send(interpreter())
     _after_ready(streams)
     while True:
-        frame = link.requests.get()
+        frame = _next_frame(link)
         if frame["frame"] == "shutdown":
             break
         generation.run(frame)
@@ -40,6 +44,15 @@ def serve(standard: list[str], users: list[str]) -> None:
     generation.close()
     gate.outcome_of(_run_atexit)
     streams.flush()
+
+
+def _next_frame(link: Link) -> Frame:
+    """The next frame. A signal handler of the user's may raise meanwhile: that is shown, and no reason to end."""
+    while True:
+        try:
+            return link.requests.get()
+        except BaseException as error:  # noqa: BLE001 - whatever a user's signal handler raises between two cells
+            sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _after_ready(streams: Streams) -> None:

@@ -45,6 +45,8 @@ class FakeGeneration:
         self.python_version = "3.10.99"
         self.problem: ReplError | None = None
         self.dead = trio.Event()
+        self.ending = trio.Event()
+        self.over = trio.Event()
         self.death = ""
         self.words = ""
         self.ordered = False
@@ -83,8 +85,13 @@ class FakeGeneration:
         if not self.dead.is_set():
             self.death = death
             self.dead.set()
+            self.ending.set()
         if self.runs and self.runs[-1].reply is None:
             self.runs[-1].arrived.set()
+
+    def leave(self) -> None:
+        self.ordered = self.ordered or self.alive
+        self.die("its session left it")
 
     async def stop(self) -> None:
         self.stops.append("stop")
@@ -118,7 +125,7 @@ class Workshop:
 
     @asynccontextmanager
     async def open_generation(
-        self, number: int, _start: object, _limits: object, _tap: object
+        self, number: int, _start: object, _limits: object, _tap: object, _background: object
     ) -> AsyncIterator[FakeGeneration]:
         generation = FakeGeneration(number)
         self.made.append(generation)
@@ -129,6 +136,7 @@ class Workshop:
             yield generation
         finally:
             generation.die("its owner left")
+            generation.over.set()
 
     @property
     def newest(self) -> FakeGeneration:
