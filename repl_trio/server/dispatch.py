@@ -225,9 +225,7 @@ class Dispatch:
     def _show_names(self, found: tuple[list[tuple[str, str]], int] | None, described: Params) -> list[str]:
         """Put names into `described` as far as a result holds them, the newest first to stay; a line for each."""
         if found is None:
-            return [
-                "the namespace cannot be read now: the worker is busy in code that holds its interpreter"
-            ]
+            return ["the namespace cannot be read now: the worker is busy in code that holds its interpreter"]
         names, total = found
         newest: list[Params] = [{"name": name, "type": kind} for name, kind in reversed(names)]
         shown = content.within(newest, self._limits.result_bytes // 4)[::-1]
