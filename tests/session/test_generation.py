@@ -42,13 +42,13 @@ async def open_fake(
     with trio.fail_after(HANG):
         started = start_worker(fake.install(folder), str(folder), env, numbers)
 
-        async def own(task_status: trio.TaskStatus[Generation]) -> None:
+        async def _own(task_status: trio.TaskStatus[Generation]) -> None:
             async with open_generation(1, started, numbers) as generation:
                 task_status.started(generation)
                 await generation.ending.wait()
 
         async with trio.open_nursery() as nursery:
-            generation = await nursery.start(own)
+            generation = await nursery.start(_own)
             yield generation
             generation.leave()
     assert generation.gone.is_set()
