@@ -217,10 +217,11 @@ def test_too_many_requests_are_refused() -> None:
     with Client("--limit", "requests=3") as client:
         running = client.start_call("execute_python", code="import time; time.sleep(60)")
         waiting = [client.start_call("python_run", wait=60) for _ in range(2)]
-        error = client.error(client.start_call("python_health"))
+        error = client.error(client.start_call("python_run", wait=60))
         assert error["code"] == -32600
         assert "requests" in error["message"]
         assert "3" in error["message"]
+        assert client.structured("python_health")["sessions"][0]["active_run"]  # health answers whatever else is there
         client.cancel(running)
         for request_id in waiting:
             client.result(request_id)

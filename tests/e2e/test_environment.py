@@ -109,7 +109,8 @@ def test_a_directory_that_is_gone_is_an_error_of_the_cell(tmp_path: Path) -> Non
         opened = client.structured("python_session_open", project=str(project))
         project.rmdir()
         result = client.execute("1", session_id=opened["session_id"])
-        assert (result["success"], result["state"]) == (False, "cleared")
+        # Nothing ran and nothing was lost.
+        assert (result["success"], result["state"], result["generation"]) == (False, "preserved", 0)
         assert client.execute("2")["value"] == 2
 
 
