@@ -113,8 +113,9 @@ class Generation:
         except FrameError as error:
             raise LimitReached(f"The cell does not fit into a frame ({error}). It was not run.") from None
         self._drain()
-        self.last_words()
-        self._words = b""  # a dump that came too late for the run before
+        # A dump that came too late for the run before is in no later report.
+        self._trace.drain()
+        self._words = b""
         self._hand_over_background(run)
         run.generation = self.number
         run.state_reset = self.runs == 0

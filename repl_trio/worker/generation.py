@@ -72,7 +72,7 @@ class Generation:
         gate.begin_run()
         self._link.begun += 1
         result = _Result(frame["id"])
-        self._streams.restore()
+        self._streams.unblock()
         if frame["path"] is not None:
             self._run_file(frame["path"], frame["argv"] or [], result)
         else:

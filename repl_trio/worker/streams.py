@@ -116,6 +116,12 @@ class Streams:
         if self._flush_c is not None:
             self._flush_c()
 
+    def unblock(self) -> None:
+        """Undo what a child may have done to the pipes it shares: prints fail on a full non-blocking one."""
+        for number in (1, 2):
+            if not os.get_blocking(number):
+                os.set_blocking(number, True)
+
     def restore(self) -> None:
         """Flush, then put back what the cell closed, replaced or redirected."""
         for name, stream in (("stdout", self.stdout), ("stderr", self.stderr)):
@@ -127,10 +133,7 @@ class Streams:
         for index, (number, private) in enumerate(self._private):
             if _identity(number) != self._identity[index]:
                 os.dup2(private, number)
-        for number in (1, 2):
-            # A child may have made the shared pipe non-blocking; prints would then fail on a full one.
-            if not os.get_blocking(number):
-                os.set_blocking(number, True)
+        self.unblock()
         if not _usable(self.stdout):
             self.stdout = _text_stream(1, "<stdout>")
         if not _usable(self.stderr):

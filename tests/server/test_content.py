@@ -215,7 +215,7 @@ async def test_pages_of_all_that_is_kept(letter: str) -> None:
 async def test_pages_name_what_is_not_kept() -> None:
     stream = b"h" * DEFAULT.output_head + b"m" * 12_345 + b"t" * DEFAULT.output_tail
     stdout, _ = paged(run_of(stream))
-    marker = "\n[... 12345 bytes of output not kept ...]\n"
+    marker = "\n[... 12,345 bytes of output not kept ...]\n"
     assert stdout == "h" * DEFAULT.output_head + marker + "t" * DEFAULT.output_tail
 
 
@@ -223,7 +223,7 @@ async def test_pages_name_what_is_not_kept() -> None:
 async def test_next_of_a_cut_result_goes_on_where_the_gap_is(size: int) -> None:
     numbers = "".join(f"{number:07}\n" for number in range(size // 8))
     first = judged(content.finished(run_of(numbers.encode()), DEFAULT))
-    before = first["stdout"].partition("\n[... ")[0]
+    before = first["stdout"].partition("[... ")[0]
     if "next" not in first:
         assert first["stdout"] == numbers
         return
@@ -233,7 +233,7 @@ async def test_next_of_a_cut_result_goes_on_where_the_gap_is(size: int) -> None:
     if lost <= 0:
         assert whole == numbers
     else:
-        marker = f"\n[... {lost} bytes of output not kept ...]\n"
+        marker = f"\n[... {lost:,} bytes of output not kept ...]\n"
         assert whole == numbers[: DEFAULT.output_head] + marker + numbers[-DEFAULT.output_tail :]
 
 

@@ -134,7 +134,7 @@ def test_annotations_are_true() -> None:
 
 
 def test_limits_show_in_the_schemas() -> None:
-    limits = Limits.overridden({"code_bytes": "1000", "timeout_max": "99", "wait_max": "7"})
+    limits = Limits.overridden({"code_bytes": "1000", "timeout_default": "9", "timeout_max": "99", "wait_max": "7"})
     changed = {str(tool["name"]): tool for tool in tools(limits)}
     execute: Any = changed["execute_python"]["inputSchema"]
     assert execute["properties"]["code"]["maxLength"] == 1_000

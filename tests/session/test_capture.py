@@ -84,14 +84,27 @@ def test_a_smaller_room_takes_from_both_ends(chunks: list[bytes], room: int) -> 
     if gap is None:
         assert text == stream.decode()
         return
-    before, _, after = text.partition("\n[... ")
+    before, _, after = text.partition("[... ")
     _, _, after = after.partition(" bytes of output not shown ...]\n")
+    before = before[: len(before.encode()[:gap].decode())]  # without the newline that sets the marker apart
     assert len(before.encode()) + len(after.encode()) <= room
     assert gap == len(before.encode())
     assert stream.startswith(before.encode())
     assert stream.endswith(after.encode())
-    # What a cell says last matters more.
-    assert len(after.encode()) >= min(TAIL, room * 3 // 5) - 3
+    # What a cell says last matters more; a line that would begin in its middle is left out.
+    cut = stream[: len(stream) - len(after.encode())]
+    assert len(after.encode()) >= min(TAIL, room * 3 // 5) - 3 or cut.endswith(b"\n")
+
+
+def test_a_cut_falls_between_lines_where_they_are_short() -> None:
+    capture = Capture(1_000, 500)
+    capture.write(b"".join(b"%d\n" % number for number in range(10_000)))
+    text, gap = capture.render(800)
+    before, _, after = text.partition("[... ")
+    assert gap == len(before)
+    assert before.splitlines() == [str(number) for number in range(len(before.splitlines()))]
+    last = after.partition("\n")[2].splitlines()
+    assert last == [str(number) for number in range(10_000 - len(last), 10_000)]
 
 
 @untimed

@@ -249,7 +249,7 @@ async def test_last_words_come_with_the_death(tmp_path: Path) -> None:
 
 async def test_names_of_a_worker_that_does_not_answer_are_none(tmp_path: Path) -> None:
     async with open_fake(tmp_path, limits={"guardian_ack": "0.2"}) as generation:
-        assert await generation.names() == ([], 0)
+        assert await generation.names() is None
         assert generation.alive
         assert (await answered(generation, ["result"])).result is not None
 
