@@ -67,9 +67,12 @@ def _parse(argv: Sequence[str], default: str) -> Settings:
     parser = _parser()
     # What follows `exec FILE` belongs to the file: argparse must not look at it.
     split = _exec_split(argv)
-    known, unknown = parser.parse_known_args(argv[:split])
-    if unknown:
-        _refuse_unknown(parser, unknown[0])
+    options = {option for action in parser._actions for option in action.option_strings}
+    for text in argv[:split]:
+        # Before argparse, which would take the value of a misspelt option for a command and complain about that.
+        if text.startswith("-") and text.partition("=")[0] not in options:
+            _refuse_unknown(parser, text, options)
+    known = parser.parse_args(argv[:split])
     settings = Settings(known.command or default)
     if settings.command == "exec":
         settings.arguments = tuple(argv[split:])
@@ -139,10 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_unknown(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
+def _refuse_unknown(parser: argparse.ArgumentParser, unknown: str, options: set[str]) -> NoReturn:
     import difflib
 
-    options = [option for action in parser._actions for option in action.option_strings]
     near = difflib.get_close_matches(unknown.partition("=")[0], options, 1, 0.5)
     hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(options))}"
     parser.error(f"unknown option {unknown}{hint}")
