@@ -63,6 +63,26 @@ class Limits:
     preview_bytes: int = 20_000
     """bytes of UTF-8. Preview of the trailing value."""
 
+    # -- artifacts and images ----------------------------------------------------------------------------------
+    artifact_bytes: int = 16_777_216
+    """bytes. One artifact; the rest of a longer stream or value is dropped, and said to be."""
+    artifacts_bytes: int = 67_108_864
+    """bytes. All artifacts of one session together; the oldest go first."""
+    artifacts: int = 64
+    """artifacts of one session. The oldest go first."""
+    artifact_read: int = 16_384
+    """bytes. What one `artifact_read` returns at most: it must fit into a result twice."""
+    value_text_bytes: int = 4_194_304
+    """bytes of UTF-8. Text of a container whose preview is shortened: walking one costs time, unlike a string."""
+    image_bytes: int = 524_288
+    """bytes. An image that goes into a result; a larger one is an artifact alone. Clients cap near 1 MiB of base64."""
+    images_bytes: int = 1_048_576
+    """bytes. All images of one result together."""
+    images: int = 8
+    """images in one result. More are artifacts alone: a client shows a handful."""
+    displays: int = 32
+    """things that one run may show with `display` beyond text. A loop that shows thousands is a mistake."""
+
     # -- worker ------------------------------------------------------------------------------------------------
     frame_bytes: int = 1_048_576
     """bytes. One frame between server and worker, counted before parsing."""

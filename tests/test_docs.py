@@ -29,7 +29,21 @@ PAGES = [README, *sorted(DOCS.glob("*.md"))]
 #: The rows of public reports that this version answers to: kind -> how many there are. More come with what they need.
 ROWS = {"REP": 13, "INT": 7, "OUT": 9, "VAL": 7, "LIFE": 13, "SH": 5, "WIRE": 9}
 
-UNITS = ("bytes", "seconds", "characters", "milliseconds", "runs", "sessions", "frames", "requests", "points", "names")
+UNITS = (
+    "bytes",
+    "seconds",
+    "characters",
+    "milliseconds",
+    "runs",
+    "sessions",
+    "frames",
+    "requests",
+    "points",
+    "names",
+    "artifacts",
+    "images",
+    "things",
+)
 
 needs_readme = pytest.mark.skipif(not README.exists(), reason="no README.md yet")
 needs_evidence = pytest.mark.skipif(not EVIDENCE.exists(), reason="no docs/evidence.md yet")

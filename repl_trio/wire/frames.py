@@ -65,6 +65,16 @@ FROM_WORKER: Kinds = {
         "names": (list,),  # [name, type] pairs, the newest last, bounded
         "total": _WHOLE,
     },
+    "output": {
+        "id": _TEXT,  # of the run
+        "stream": _TEXT,  # display: something shown; value: the whole of a trailing value whose preview is shortened
+        "item": _WHOLE,  # number of the thing within the run, from 1; its frames follow one another
+        "name": _TEXT,  # a label
+        "media_type": _TEXT,
+        "data": _TEXT,  # base64 of the next bytes of the thing
+        "last": _FLAG,  # whether these are the last
+        "complete": _FLAG,  # with the last: False when the worker has left out the rest, for its size
+    },
     "result": {
         "id": _TEXT,
         "success": _FLAG,
