@@ -44,6 +44,12 @@ class UnknownRun(RequestError):
     code = "UNKNOWN_RUN"
 
 
+class UnknownArtifact(RequestError):
+    """No open session keeps an artifact with this id."""
+
+    code = "UNKNOWN_ARTIFACT"
+
+
 class Busy(RequestError):
     """The session runs another cell."""
 

@@ -76,6 +76,8 @@ class Limits:
     """bytes of UTF-8. Text of a container whose preview is shortened: walking one costs time, unlike a string."""
     image_bytes: int = 524_288
     """bytes. An image that goes into a result; a larger one is an artifact alone. Clients cap near 1 MiB of base64."""
+    image_side: int = 8_000
+    """pixels. Width and height of an image in a result; models refuse larger ones, and the conversation with them."""
     images_bytes: int = 1_048_576
     """bytes. All images of one result together."""
     images: int = 8
@@ -103,15 +105,17 @@ class Limits:
     task_grace: float = 0.15
     """seconds. One round of waiting for cancelled asyncio tasks of a cell; three rounds."""
     sh_timeout: float = 120.0
-    """seconds. `sh` without a `timeout` of its own."""
+    """seconds. `sh` and `ash` without a `timeout` of their own."""
     sh_bytes: int = 1_048_576
-    """bytes. What `sh` keeps of each stream of its command."""
+    """bytes. What `sh` and `ash` keep of each stream of their command."""
+    checkpoint_bytes: int = 16_777_216
+    """bytes. One file of `checkpoint` and `restore`: it is parsed in one step that no interrupt can end, in 0.2 s."""
 
     # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
     ladder_settle: float = 0.05
     """seconds after a cell was sent. No SIGINT before: the worker drops one that finds no run begun."""
     ladder_children: float = 0.3
-    """seconds after the first SIGINT. SIGINT to the processes this run started: frees `os.system` and shells."""
+    """seconds after each SIGINT. SIGURG to the worker, SIGINT to what this run started: frees `os.system` and shells."""
     ladder_again: float = 1.0
     """seconds. SIGINT to the worker again: thread pools and cells that swallowed the first one."""
     ladder_dump: float = 1.9

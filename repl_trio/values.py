@@ -36,6 +36,25 @@ class Interpreter:
 
 
 @dataclass(frozen=True, slots=True)
+class Artifact:
+    """Bytes kept outside the conversation. `kind` is `output`, `value`, `image` or `display`.
+
+    `created` is seconds since the epoch; `fault` says why it is not `complete`.
+    """
+
+    id: str
+    name: str
+    kind: str
+    media_type: str
+    size: int
+    sha256: str
+    created: float
+    complete: bool
+    run_id: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionResult:
     """How a run ended. `state` describes the namespace afterwards, `state_reset` says that it was new before.
 
@@ -61,3 +80,4 @@ class ExecutionResult:
     background_threads: tuple[str, ...] = ()
     exit_code: int | None = None
     lost: str | None = None  # how the namespace before this run was lost, when nobody asked for that
+    artifacts: tuple[Artifact, ...] = ()  # in the order in which they were finished

@@ -43,6 +43,7 @@ UNITS = (
     "artifacts",
     "images",
     "things",
+    "pixels",
 )
 
 needs_readme = pytest.mark.skipif(not README.exists(), reason="no README.md yet")

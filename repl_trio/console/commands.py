@@ -32,7 +32,7 @@ class Commands:
             ":cancel": (self._cancel, "stop the active run (while a cell runs, that is Ctrl-C)"),
             ":reset": (self._reset, "end the worker now; the next cell starts a new one with an empty namespace"),
             ":tasks": (self._tasks, "the nursery tree of this process"),
-            ":quit": (self._quit, "leave, like Ctrl-D"),
+            ":quit": (self._quit, "leave, like Ctrl-D and exit()"),
             ":help": (self._help, "this list"),
         }
 

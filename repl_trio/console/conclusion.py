@@ -11,6 +11,7 @@ from ..values import CANCELLED, CLEARED, PRESERVED, SYSTEM_EXIT, WORKER_DIED, Ex
 Lines = tuple[tuple[str, str], ...]
 """(`stdout` or `stderr`, text) pairs."""
 
+_NO_TEXT = frozenset({"image", "display"})  # kinds of artifacts; of the others the output or preview is on the terminal
 _NO_WORKER = frozenset({"INTERPRETER_BROKEN", "WORKER_START_FAILED"})
 
 
@@ -31,6 +32,10 @@ def of_cell(result: ExecutionResult, _generation: Generation | None = None) -> C
         lines.append(("stdout", result.return_value))
     if result.error is not None:
         lines.append(("stderr", result.error))
+    for artifact in result.artifacts:
+        if artifact.kind in _NO_TEXT:
+            told = f"[{artifact.name}: {artifact.media_type}, {artifact.size:,} bytes, which a terminal does not show]"
+            lines.append(("stderr", told))
     if result.state == CLEARED and result.error_code not in _NO_WORKER:
         lines.append(("stderr", "[state: cleared. The namespace is gone; the next cell starts in a new one.]"))
     if result.tasks_cancelled:

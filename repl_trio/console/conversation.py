@@ -29,9 +29,11 @@ from .streams import Streams, open_streams
 from .terminal import Terminal
 from .tree import Births
 
+_FAREWELLS = ("exit()", "quit()")  # in a cell they would end nothing: what they raise is its outcome
+
 
 def converse(settings: Settings) -> None:
-    """Talk until Ctrl-D, `:quit`, SIGTERM, SIGHUP or the end of the terminal. No worker is left then."""
+    """Talk until Ctrl-D, `:quit`, `exit()`, SIGTERM, SIGHUP or the end of the terminal. No worker is left then."""
     terminal = Terminal(settings.environment.get("TERM"))
     outputs = Outputs()
     births = Births()
@@ -85,6 +87,8 @@ class _Conversation:
             said = await self._commands.run(text)
             if said:
                 self._streams.say("stdout", said)
+        elif text.strip() in _FAREWELLS:
+            await self._commands.run(":quit")
         elif text.strip():
             try:
                 await self._run_cell(text)

@@ -11,12 +11,15 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 import termios
 from collections import deque
 
 import trio
 
 _READ = 65_536
+_WIDE = 1_048_576
+"""bytes. What a widened pipe holds: as much as Linux allows everybody, and a hundredth of a second of a fast flood."""
 
 
 class BrokenPipe(Exception):
@@ -46,10 +49,43 @@ class PipeReader:
 
         Bounded by FIONREAD: a child that floods the pipe cannot keep the server reading.
         """
-        chunks: list[bytes] = []
+        return self._take(self._waiting())
+
+    def skim(self, last: int) -> tuple[int, bytes]:
+        """Drop what the pipe holds at this moment but for the `last` bytes: how many were dropped, and those.
+
+        Nothing is copied that is dropped, where the system can do that. Does not wait.
+        """
+        left = self._waiting()
+        dropped = 0
+        while left > last:
+            count = self._drop(left - last)
+            if not count:
+                break
+            dropped += count
+            left -= count
+        return dropped, b"".join(self._take(left))
+
+    def widen(self) -> int:
+        """Let the pipe hold more, where the system has and allows that; how many bytes it holds."""
+        if sys.platform != "linux" or self._fd < 0:
+            return _READ
+        try:
+            return fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _WIDE)
+        except OSError:
+            # EPERM: all pipes of a user have a bound together. Anything else: no pipe.
+            return _READ
+
+    def _waiting(self) -> int:
+        """How many bytes can be read now."""
         if self._fd < 0:
-            return chunks
-        left: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+            return 0
+        waiting: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+        return waiting
+
+    def _take(self, left: int) -> list[bytes]:
+        """The next `left` bytes, which are there."""
+        chunks: list[bytes] = []
         while left > 0:
             chunk = self.read_now(min(left, _READ))
             if not chunk:
@@ -57,6 +93,20 @@ class PipeReader:
             left -= len(chunk)
             chunks.append(chunk)
         return chunks
+
+    def _drop(self, count: int) -> int:
+        """Drop some of the next `count` bytes, which are there; how many. 0 when the pipe broke."""
+        if sys.platform == "linux":
+            try:
+                null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                try:
+                    return os.splice(self._fd, null, count)
+                finally:
+                    os.close(null)
+            except OSError:
+                # No descriptor left, or no pipe: by reading it goes as well.
+                pass
+        return len(self.read_now(min(count, _READ)) or b"")
 
     async def receive(self) -> bytes:
         """The next bytes, `b""` at EOF or after `close`. A checkpoint, and no more than one when bytes are there: each

@@ -111,6 +111,8 @@ class Server:
         request = Request(call)
         try:
             refusal = self._dispatch.begin(request)
+        except BadArguments as error:
+            return self._send(jsonrpc.encode_error(call.id, jsonrpc.INVALID_PARAMS, error.reason))
         except Exception:  # noqa: BLE001 - as in _line_for
             return self._send(self._bug(call))
         if refusal is not None:
@@ -165,8 +167,8 @@ class Server:
         return jsonrpc.encode_error(call.id, jsonrpc.INTERNAL_ERROR, what)
 
     def _encode(self, call: Call, reply: Reply) -> bytes:
-        block: jsonrpc.Params = {"type": "text", "text": reply.text}
-        return self._connection.encode_tool_result(call, [block], reply.structured, is_error=reply.is_error)
+        blocks: list[jsonrpc.Params] = [{"type": "text", "text": reply.text}, *reply.images]
+        return self._connection.encode_tool_result(call, blocks, reply.structured, is_error=reply.is_error)
 
     def _send(self, line: bytes) -> None:
         try:

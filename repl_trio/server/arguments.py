@@ -1,8 +1,8 @@
 """Checking a call's arguments against the tool's own schema.
 
 `jsonschema` would take 0.1 s to import and more time for a check than a whole warm call may; the schemas of `tools`
-use six keywords. A test compares the verdicts with `jsonschema`'s. Errors name the JSON pointer of the offending place
-and never its value.
+use seven keywords. A test compares the verdicts with `jsonschema`'s. Errors name the JSON pointer of the offending
+place and never its value.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ def _check_value(pointer: str, value: object, rules: dict[str, object]) -> None:
     whole = kind == "integer" and type(value) is float and value.is_integer()
     if type(value) not in _TYPES[kind] and not whole:
         raise BadArguments(pointer, f"{'an' if kind[0] in 'aeio' else 'a'} {kind} is expected")
-    if isinstance(value, str):
+    options = rules.get("enum")
+    if isinstance(options, list):
+        if value not in options:
+            raise BadArguments(pointer, f"must be one of {', '.join(options)}")
+    elif isinstance(value, str):
         longest = rules["maxLength"]
         assert isinstance(longest, int)
         if len(value) > longest:

@@ -13,8 +13,9 @@ from ..limits import Limits
 from ..session.capture import Capture
 from ..session.run import Run
 from ..values import CLEARED, ExecutionResult
-from ..wire import jsontext
 from ..wire.jsonrpc import Params
+from .shown import Shown
+from .sizes import cost
 
 _FRAMEWORK = 1_400  # bytes of keys, ids, flags and sentences around the parts
 _NAMES = 1_500  # bytes of JSON for the names of background tasks, and of threads
@@ -22,14 +23,18 @@ _FEW = 1_000  # characters that fit in any case, even with every one escaped to 
 
 
 class Reply:
-    """What answers a call: text for the content block, structuredContent, and whether it is an error."""
+    """What answers a call: text for the content block, structuredContent, and whether it is an error.
 
-    __slots__ = ("is_error", "structured", "text")
+    `images` are the content blocks behind the text.
+    """
+
+    __slots__ = ("images", "is_error", "structured", "text")
 
     def __init__(self, text: str, structured: Params, *, is_error: bool = False) -> None:
         self.text = text
         self.structured = structured
         self.is_error = is_error
+        self.images: list[Params] = []
 
 
 def refusal(error: ReplError, session_id: str | None = None, *, run_shaped: bool = False) -> Reply:
@@ -68,8 +73,21 @@ def finished(run: Run, limits: Limits, after: str | None = None) -> Reply:
     """The reply for a finished run; with a cursor, its output from there on, the rest only if short."""
     result = run.result
     assert result is not None
-    fitted = _fit(run, result, limits) if after is None else _fit_page(run, result, after, limits)
-    return Reply(_text(fitted, result), _structured(run, fitted, result), is_error=not result.success)
+    # Images come with the result and not with every further page of its output.
+    shown = None
+    if run.artifacts and run.store is not None:
+        shown = Shown(run, run.store, limits, with_images=after is None)
+    taken = shown.cost if shown is not None else 0
+    if after is None:
+        fitted = _fit(run, result, limits, taken)
+    else:
+        fitted = _fit_page(run, result, after, _room(result, limits, taken))
+    structured = _structured(run, fitted, result)
+    if shown is None:
+        return Reply(_text(fitted, result, []), structured, is_error=not result.success)
+    reply = Reply(_text(fitted, result, shown.lines), structured | shown.structured, is_error=not result.success)
+    reply.images = shown.blocks
+    return reply
 
 
 def check_cursor(after: str) -> bool:
@@ -104,16 +122,16 @@ def _clean(text: str | None) -> str | None:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _fit(run: Run, result: ExecutionResult, limits: Limits) -> _Fitted:
+def _fit(run: Run, result: ExecutionResult, limits: Limits, taken: int) -> _Fitted:
     fitted = _Fitted(result)
     names = sum(map(len, result.background_tasks + result.background_threads))
     texts = len(fitted.return_value or "") + len(fitted.error or "")
     if texts + names + run.stdout.total + run.stderr.total <= _FEW and not (fitted.with_value and texts > _FEW):
         fitted.stdout, fitted.stderr = run.stdout.render()[0], run.stderr.render()[0]
         return fitted
-    room = _fit_parts(fitted, result, _room(result, limits), 55, 40)
+    room = _fit_parts(fitted, result, _room(result, limits, taken), 55, 40)
     fitted.stderr, stderr_gap = _render(run.stderr, room * 30 // 100)
-    fitted.stdout, stdout_gap = _render(run.stdout, room - _cost(fitted.stderr))
+    fitted.stdout, stdout_gap = _render(run.stdout, room - cost(fitted.stderr))
     fitted.cut = (stdout_gap is not None, stderr_gap is not None)
     if stdout_gap is not None or stderr_gap is not None:
         fitted.more = _cursor(
@@ -123,37 +141,26 @@ def _fit(run: Run, result: ExecutionResult, limits: Limits) -> _Fitted:
     return fitted
 
 
-def _fit_page(run: Run, result: ExecutionResult, after: str, limits: Limits) -> _Fitted:
+def _fit_page(run: Run, result: ExecutionResult, after: str, room: int) -> _Fitted:
     fitted = _Fitted(result)
-    room = _fit_parts(fitted, result, _room(result, limits), 15, 10)
+    room = _fit_parts(fitted, result, room, 15, 10)
     fitted.stdout, fitted.stderr, cursor = _page(run, after, room)
     if cursor != _cursor(run.stdout.total, run.stderr.total):
         fitted.more = cursor
     return fitted
 
 
-def _room(result: ExecutionResult | None, limits: Limits) -> int:
-    """Bytes of JSON that parts which stand in both forms may take together."""
-    names = 0 if result is None else _cost(_few(result.background_tasks) + _few(result.background_threads))
-    return (limits.result_bytes - _FRAMEWORK - names) // 2
-
-
-def within(items: Sequence[Params], room: int) -> list[Params]:
-    """The first of some objects, as far as their JSON fits into `room` bytes."""
-    kept: list[Params] = []
-    for item in items:
-        room -= _cost(item) + 1
-        if room < 0:
-            break
-        kept.append(item)
-    return kept
+def _room(result: ExecutionResult | None, limits: Limits, taken: int = 0) -> int:
+    """Bytes of JSON that parts which stand in both forms may take together, when `taken` bytes go to something else."""
+    names = 0 if result is None else cost(_few(result.background_tasks) + _few(result.background_threads))
+    return (limits.result_bytes - _FRAMEWORK - names - taken) // 2
 
 
 def _few(names: Sequence[str]) -> list[str]:
     """The first names, as far as they are worth their bytes."""
     kept: list[str] = []
     for name in names:
-        if _cost([*kept, name]) > _NAMES:
+        if cost([*kept, name]) > _NAMES:
             break
         kept.append(name)
     return kept
@@ -164,22 +171,17 @@ def _fit_parts(fitted: _Fitted, result: ExecutionResult, room: int, error_share:
     if fitted.error is not None:
         fitted.error, cut = _shorten(fitted.error, room * error_share // 100)
         fitted.error_cut |= cut
-        room -= _cost(fitted.error)
+        room -= cost(fitted.error)
     if fitted.return_value is not None:
         fitted.return_value, cut = _shorten(fitted.return_value, room * value_share // 100)
         fitted.return_cut |= cut
-        room -= _cost(fitted.return_value)
+        room -= cost(fitted.return_value)
     if fitted.with_value:
         # The value stands once where the parts stand twice.
-        spent = _cost(result.value) // 2
+        spent = cost(result.value) // 2
         fitted.with_value = spent <= room * value_share // 100
         room -= spent if fitted.with_value else 0
     return room
-
-
-def _cost(part: object) -> int:
-    """Bytes on the wire."""
-    return len(jsontext.dumps(part))
 
 
 def _render(capture: Capture, room: int) -> tuple[str, int | None]:
@@ -187,27 +189,27 @@ def _render(capture: Capture, room: int) -> tuple[str, int | None]:
     asked = room
     while True:
         text, gap = capture.render(max(asked, 0))
-        cost = _cost(text)
-        if cost <= room or asked <= 0:
+        spent = cost(text)
+        if spent <= room or asked <= 0:
             return text, gap
         # Escapes make it longer than its bytes: ask for less, by what was too much.
-        asked = min(asked * room // cost, asked - 64)
+        asked = min(asked * room // spent, asked - 64)
 
 
 def _shorten(text: str, room: int) -> tuple[str, bool]:
     """`text` cut in its middle so that its JSON takes at most `room` bytes, and whether it was cut."""
-    if len(text) * 12 <= room or _cost(text) <= room:
+    if len(text) * 12 <= room or cost(text) <= room:
         return text, False
     kept = len(text)
     while True:
-        kept = min(kept * room // max(_cost(text[:kept]), 1), kept - 64)
+        kept = min(kept * room // max(cost(text[:kept]), 1), kept - 64)
         if kept <= 0:
             return "", True
         first = kept // 3
         shorter = (
             f"{text[:first]}\n[... {len(text) - kept} characters not shown ...]\n{text[len(text) - (kept - first) :]}"
         )
-        if _cost(shorter) <= room:
+        if cost(shorter) <= room:
             return shorter, True
 
 
@@ -229,7 +231,7 @@ def _page(run: Run, after: str | None, room: int) -> tuple[str, str, str]:
     """Output of both streams from a cursor on, within `room`, and the cursor to go on from."""
     offsets = (_offsets(after) if after is not None else None) or (0, 0)
     stderr, stderr_next = _read(run.stderr, offsets[1], room // 3, ended=run.finished)
-    stdout, stdout_next = _read(run.stdout, offsets[0], room - _cost(stderr), ended=run.finished)
+    stdout, stdout_next = _read(run.stdout, offsets[0], room - cost(stderr), ended=run.finished)
     return stdout, stderr, _cursor(stdout_next, stderr_next)
 
 
@@ -237,10 +239,10 @@ def _read(capture: Capture, after: int, room: int, *, ended: bool) -> tuple[str,
     asked = room
     while True:
         text, following = capture.read(after, max(asked, 16), ended=ended)
-        cost = _cost(text)
-        if cost <= room or asked <= 16:
+        spent = cost(text)
+        if spent <= room or asked <= 16:
             return text, following
-        asked = min(asked * room // cost, asked - 64)
+        asked = min(asked * room // spent, asked - 64)
 
 
 # -- the two forms ---------------------------------------------------------------------------------------------
@@ -291,7 +293,7 @@ def _structured(run: Run, fitted: _Fitted, result: ExecutionResult) -> Params:
     return structured
 
 
-def _text(fitted: _Fitted, result: ExecutionResult) -> str:
+def _text(fitted: _Fitted, result: ExecutionResult, about_artifacts: list[str]) -> str:
     parts: list[str] = []
     if result.lost is not None:
         parts.append(f"[The namespace is new: the one before was lost. {result.lost}.]")
@@ -302,6 +304,7 @@ def _text(fitted: _Fitted, result: ExecutionResult) -> str:
         parts.append(fitted.error)
     if result.state == CLEARED:
         parts.append("[state: cleared]")
+    parts += about_artifacts
     if fitted.more is not None:
         parts.append(f"[more output: python_run(run_id={result.run_id!r}, after={fitted.more!r})]")
     if result.tasks_cancelled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypedDict
 
 import trio
@@ -19,10 +20,11 @@ from ..settings import Settings
 from ..values import Cell
 from ..wire.jsonrpc import Params
 from ..wire.mcp import Call, Connection
-from . import content
+from . import artifacts, content
 from .arguments import BadArguments
 from .content import Reply
 from .request import Request
+from .sizes import within
 
 #: Tools whose refusals look like a run's result, because that is what their callers read.
 _RUN_TOOLS = ("execute_python", "python_start", "python_run")
@@ -46,6 +48,8 @@ class Dispatch:
             "python_cancel": self._cancel,
             "python_health": self._health,
             "python_session_list": self._list,
+            "artifact_list": partial(artifacts.listed, sessions, settings.limits),
+            "artifact_read": partial(artifacts.read, sessions, settings.limits),
         }
         self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
             "python_session_open": self._open,
@@ -60,7 +64,7 @@ class Dispatch:
         """Do what a request asks for as far as it goes without waiting; a reply is its answer.
 
         Cells begin, runs are cancelled and sessions close in the order in which they were asked for, and a warm cell
-        loses no scheduler step. None: the rest is `reply`'s.
+        loses no scheduler step. None: the rest is `reply`'s. Raises `BadArguments`, with nothing done.
         """
         call = request.call
         try:
@@ -228,7 +232,7 @@ class Dispatch:
             return ["the namespace cannot be read now: the worker is busy in code that holds its interpreter"]
         names, total = found
         newest: list[Params] = [{"name": name, "type": kind} for name, kind in reversed(names)]
-        shown = content.within(newest, self._limits.result_bytes // 4)[::-1]
+        shown = within(newest, self._limits.result_bytes // 4)[::-1]
         described |= {"namespace": shown, "namespace_total": total}
         lines = [f"{entry['name']}: {entry['type']}" for entry in shown] or ["the namespace is empty"]
         return lines + ([f"and {total - len(shown)} older names"] if total > len(shown) else [])
@@ -271,7 +275,7 @@ class Dispatch:
     def _described(self) -> tuple[list[Params], list[str]]:
         """The open sessions as far as a result holds them, and a line for each."""
         everything = [self._describe(session) for session in self._sessions.all]
-        shown = content.within(everything, self._limits.result_bytes * 2 // 5)
+        shown = within(everything, self._limits.result_bytes * 2 // 5)
         lines = list(map(_session_line, shown))
         if len(shown) < len(everything):
             lines.append(f"and {len(everything) - len(shown)} more sessions, whose long paths do not fit")

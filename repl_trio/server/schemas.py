@@ -33,6 +33,26 @@ RESULT = SUMMARY | {
     "next": "text",
     "poll_tool": "text",
     "cancel_tool": "text",
+    "artifacts": "objects",  # as ARTIFACT
+    "images": "objects",  # as IMAGE
+    "artifacts_total": "whole",  # where `artifacts` does not hold them all
+    "artifacts_gone": "whole",  # of this run, no longer kept
+}
+ARTIFACT = {
+    "id": "text",
+    "name": "text",
+    "kind": "text",  # output, value, image or display
+    "media_type": "text",
+    "size": "whole",
+    "complete": "flag",
+}
+IMAGE = {
+    "artifact_id": "text",
+    "media_type": "text",
+    "size": "whole",
+    "width": "whole",
+    "height": "whole",
+    "shown": "flag",  # as an image block of this result
 }
 FAILURE = {"success": "flag", "error": "text", "error_code": "text"}
 SESSION = {
@@ -64,9 +84,11 @@ _KINDS: dict[str, Schema] = {
     "text or null": {"type": ["string", "null"]},
     "flag": {"type": "boolean"},
     "whole": {"type": "integer"},
+    "whole or null": {"type": ["integer", "null"]},
     "number": {"type": "number"},
     "any": {"type": ["object", "array", "string", "number", "boolean", "null"]},
     "texts": {"type": "array", "items": {"type": "string"}},
+    "objects": {"type": "array", "items": {"type": "object"}},  # spelled out in three tools they would be long
     "numbers by name": {"type": "object", "additionalProperties": {"type": "number"}},
 }
 
@@ -106,14 +128,20 @@ def text(description: str, longest: int) -> Schema:
     return {"type": "string", "description": description, "maxLength": longest}
 
 
+def choice(description: str, options: tuple[str, ...]) -> Schema:
+    return {"type": "string", "description": description, "enum": list(options)}
+
+
 def flag(description: str) -> Schema:
     return {"type": "boolean", "description": description}
 
 
-def whole(description: str, smallest: int | None = None) -> Schema:
+def whole(description: str, smallest: int | None = None, largest: int | None = None) -> Schema:
     schema: Schema = {"type": "integer", "description": description}
     if smallest is not None:
         schema["minimum"] = smallest
+    if largest is not None:
+        schema["maximum"] = largest
     return schema
 
 

@@ -10,7 +10,7 @@ from .. import __version__
 from ..limits import Limits
 from ..wire.mcp import Implementation, Tool
 from . import schemas
-from .schemas import Schema, flag, number, shape, text, whole
+from .schemas import Schema, choice, flag, number, shape, text, whole
 
 INSTRUCTIONS = """\
 A persistent Python REPL. Variables, imports, an asyncio loop and open resources live across calls of one session. \
@@ -21,8 +21,9 @@ execute_python runs a cell and waits for it. For work longer than your client's 
 result says in `state` whether the namespace was preserved or cleared, and in `state_reset` whether it was new.
 
 One run at a time per session; sessions run in parallel. python_health tells what is going on, always at once. In \
-cells: top-level await works, `sh("command")` runs a shell command, `repl_history()` and `repl_source()` show earlier \
-cells. There is no stdin.\
+cells: top-level await works, `sh("command")` runs a shell command, `display(object)` shows images, `repl_history()` \
+and `repl_source()` show earlier cells. There is no stdin. What is too long for a result is kept for a while as an \
+artifact: artifact_list, artifact_read.\
 """
 
 _ID = 100  # bytes of an id or a cursor: ours are shorter
@@ -55,6 +56,8 @@ def tools(limits: Limits, *, modern: bool = False) -> list[Tool]:
         _list(),
         _inspect(),
         _close(),
+        _artifact_list(),
+        _artifact_read(limits),
     ]
 
 
@@ -100,8 +103,9 @@ def _execute(limits: Limits, session: dict[str, Schema], required: list[str]) ->
         "resources stay for the next call; top-level await works; the value of a trailing expression is returned. A "
         "cell over its `timeout` is interrupted, and the namespace kept if the code lets go. Trusted local execution "
         "with the user's rights, no sandbox. The result's `state` says whether the namespace was preserved or cleared. "
-        "Long output is cut in the middle; python_run reads the rest. Helpers in cells: sh(command), repl_history(), "
-        "repl_source(run_id). input() and stdin are not available.",
+        "Long output is cut in the middle; python_run reads the rest, and artifact_read the whole of it, of a "
+        "shortened value or of an image too large to show. display(object) and open figures show images. Helpers in "
+        "cells: sh(command), repl_history(), repl_source(run_id). input() and stdin are not available.",
         schemas.object_schema(_cell(limits) | {"wait": wait} | session, required),
         schemas.result(),
         "runs",
@@ -214,4 +218,38 @@ def _close() -> Tool:
         ),
         shape(schemas.FAILURE | {"closed": "flag", "session_id": "text"}),
         "ends",
+    )
+
+
+def _artifact_list() -> Tool:
+    entry = schemas.ARTIFACT | {"sha256": "text", "created": "text", "run_id": "text"}
+    return _tool(
+        "artifact_list",
+        "What a session keeps outside the conversation, oldest first: whole outputs and values, images. The oldest go "
+        "when room is needed, all when the session closes.",
+        schemas.object_schema(_session()),
+        shape(
+            schemas.FAILURE | {"session_id": "text", "artifacts_total": "whole", "bytes": "whole"},
+            ("artifacts", schemas.array(shape(entry))),
+        ),
+        "reads",
+    )
+
+
+def _artifact_read(limits: Limits) -> Tool:
+    arguments = {
+        "artifact_id": text("Which artifact; take it from a result or from artifact_list.", _ID),
+        "offset": whole("Byte to begin with, default 0.", 0),
+        "length": whole(f"Bytes at most, default {limits.artifact_read}.", 1, limits.artifact_read),
+        "encoding": choice("Default: text for text, JSON and SVG, else base64.", ("text", "base64")),
+    }
+    fields = {"artifact_id": "text", "media_type": "text", "encoding": "text", "data": "text"}
+    numbers = {"offset": "whole", "length": "whole", "size": "whole", "next": "whole or null"}
+    return _tool(
+        "artifact_read",
+        "Read a part of an artifact: the whole of long output or of a shortened value, or an image. `next` is the "
+        "offset to go on from, null at the end. An image without offset, length and encoding is shown as an image.",
+        schemas.object_schema(arguments | _session(), ["artifact_id"]),
+        shape(schemas.FAILURE | fields | numbers),
+        "reads",
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
 
 import trio
 
@@ -20,8 +19,10 @@ from ..wire import frames
 from ..wire.frames import Frame, FrameError
 from ..wire.framing import LineDecoder
 from .capture import Capture
+from .flood import thin_out
 from .run import Run
 from .stack import tidy
+from .tap import Tap
 
 _LINK_CLOSED = "The worker's link to the server was closed, by code that closes descriptors it did not open"
 
@@ -33,16 +34,6 @@ Background = dict[str, Capture]
 def new_background(limits: Limits) -> Background:
     """Nothing yet."""
     return {name: Capture(limits.output_tail, limits.output_tail) for name in ("stdout", "stderr")}
-
-
-class Tap(Protocol):
-    """Somebody who follows a generation's output live and whole, between its runs as well, as a terminal does."""
-
-    def write(self, stream: str, chunk: bytes) -> None:
-        """Take bytes of `stdout` or `stderr` without waiting."""
-
-    async def drained(self) -> None:
-        """Wait until there is room again; meanwhile the worker's pipe fills and the cell waits."""
 
 
 class Generation:
@@ -77,6 +68,7 @@ class Generation:
         self.ending = trio.Event()  # set by the worker's death or by an order to end: its owner then closes it
         self.over = trio.Event()  # set when its owner has closed it
         self.python = start.python
+        self._ended: str | None = None  # the newest run that has its result
         self._refusal: str | None = None
         self._inspections = 0
         self._inspected: dict[str, trio.Event] = {}
@@ -256,8 +248,15 @@ class Generation:
                 raise FrameError("a result nobody waits for")
             self._drain()
             self.current = None
+            self._ended = run.id
             self.machine.advance("done")
             run.take(frame)
+        elif kind == "output":
+            run = self.current
+            if run is not None and frame["id"] == run.id and run.reply is None:
+                run.show(frame)
+            elif frame["id"] != self._ended:  # a thread of the run before may have been late
+                raise FrameError("an output frame of no run")
         elif kind == "namespace":
             # One that nobody waits for any more is dropped: kept, they would pile up behind a busy GIL.
             if (answered := self._inspected.get(str(frame["id"]))) is not None:
@@ -319,6 +318,12 @@ class Generation:
             self._keep(name, chunk)
             if self.tap is not None:
                 await self.tap.drained()
+            elif self._capture(name).settled(self._limits.artifact_bytes):
+                await thin_out(stream, lambda: self._capture(name), self._limits.artifact_bytes)
+
+    def _capture(self, name: str) -> Capture:
+        run = self.current
+        return self._background[name] if run is None else run.stdout if name == "stdout" else run.stderr
 
     def _hand_over_background(self, run: Run) -> None:
         """What arrived between runs comes with the next result, marked."""
@@ -382,6 +387,9 @@ async def open_generation(
                 generation.leave()
                 await generation._close_worker()
                 nursery.cancel_scope.cancel()
+        except Exception:  # to say so before the clean-up does: a bug in one of these tasks, whose owner has it logged
+            generation.end("The worker had to be ended because of a bug in repl-trio")
+            raise
         finally:
             generation.machine.advance("clean")
             generation.end("The worker was ended with its session")

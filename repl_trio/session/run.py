@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -19,22 +20,27 @@ from ..values import (
     TIMEOUT,
     UNFINISHED_WORK,
     WORKER_DIED,
+    Artifact,
     Cell,
     ExecutionResult,
 )
-from ..wire.frames import Frame
+from ..wire.frames import Frame, FrameError
+from .artifacts import Artifacts
 from .capture import Capture
+from .items import Items
 
 
 class Run:
-    """One run of one session.
+    """One run of one session. What is too large for its result goes into the session's `artifacts`, if there are any.
 
     Owners: the session's driver task leads it; the generation writes output and `reply` into it; anybody may `cancel`.
     `scope` is the run's lifetime: its deadline is the timeout, cancelling it cancels the run. `arrived` is set when the
     worker's result is there or can no longer come, `answered` when `result` is.
     """
 
-    def __init__(self, run_id: str, session_id: str, cell: Cell, limits: Limits) -> None:
+    def __init__(
+        self, run_id: str, session_id: str, cell: Cell, limits: Limits, store: Artifacts | None = None
+    ) -> None:
         self.id = run_id
         self.session_id = session_id
         self.cell = cell
@@ -55,8 +61,12 @@ class Run:
         self.stop_detail = ""
         self.touched = False  # a signal of the ladder reached processes of this run
         self.lost: str | None = None  # how the namespace before this run was lost, if it was
-        self.stdout = Capture(limits.output_head, limits.output_tail)
-        self.stderr = Capture(limits.output_head, limits.output_tail)
+        self.artifacts: list[Artifact] = []  # the finished ones, whether or not the session still keeps them
+        self.store = store
+        self._limits = limits
+        self._items: Items | None = None
+        self.stdout = self._capture("stdout")
+        self.stderr = self._capture("stderr")
 
     @property
     def finished(self) -> bool:
@@ -90,6 +100,18 @@ class Run:
     def write(self, stream: str, chunk: bytes) -> None:
         """Keep output of `stdout` or `stderr`."""
         (self.stdout if stream == "stdout" else self.stderr).write(chunk)
+
+    def show(self, frame: Frame) -> None:
+        """A part of something that the cell shows. Raises `FrameError`; dropped once the run is over."""
+        if self.finished:
+            return
+        if self.store is None:
+            raise FrameError("an output frame where nothing is kept")
+        if self._items is None:
+            self._items = Items(self.store, self.id, self._limits)
+        artifact = self._items.take(frame)
+        if artifact is not None:
+            self.artifacts.append(artifact)
 
     def take(self, reply: Frame) -> None:
         """The worker's result frame. Output before it has been captured.
@@ -164,6 +186,7 @@ class Run:
         self, *, success: bool, state: str, error: object = None, error_code: str | None = None
     ) -> ExecutionResult:
         reply = self.reply or {}
+        self._end_artifacts()
         return ExecutionResult(
             run_id=self.id,
             session_id=self.session_id,
@@ -184,7 +207,25 @@ class Run:
             background_threads=_names(reply.get("background_threads")),
             exit_code=_whole(reply.get("exit_code")),
             lost=self.lost,
+            artifacts=tuple(self.artifacts),
         )
+
+    # -- what is kept outside ----------------------------------------------------------------------------------
+
+    def _capture(self, stream: str) -> Capture:
+        head, tail = self._limits.output_head, self._limits.output_tail
+        if self.store is None:
+            return Capture(head, tail)
+        # No method of this run: that would be a cycle, and the memory of a run then waits for the collector.
+        return Capture(head, tail, spill=partial(self.store.begin, stream, "output", "text/plain", self.id))
+
+    def _end_artifacts(self) -> None:
+        if self._items is not None:
+            self._items.discard()
+        for capture in (self.stdout, self.stderr):
+            artifact = capture.finish_spill()
+            if artifact is not None:
+                self.artifacts.append(artifact)
 
 
 def _text(value: object) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import trio
 
@@ -14,16 +15,18 @@ from ..machines import ladder
 from ..machines import run as run_table
 from ..process.start import WorkerStart, start_worker
 from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
-from .generation import Generation, Tap, new_background, open_generation
+from .artifacts import Artifacts, folders
+from .generation import Generation, new_background, open_generation
 from .interpreter import choose
 from .interrupt import clear, climb
 from .run import Run
+from .tap import Tap
 
 _log = logging.getLogger("repl_trio.session")
 
 
 class Session:
-    """One namespace, its current worker and its runs.
+    """One namespace, its current worker, its runs and its artifacts.
 
     Owners: `nursery` (of `Sessions`) holds one task per generation and one per run. At most one run is active; a second
     one is refused at once. `head_start` is a worker that was started before the runtime was there; the first generation
@@ -39,6 +42,8 @@ class Session:
         self.interpreter: Interpreter | None = None  # chosen on first need, then fixed for the session
         self.python_version: str | None = None  # as the newest worker, or the probe, said
         self._python = python
+        next_id = partial(surroundings.next_id, "a")
+        self.artifacts = Artifacts(surroundings.limits, folders(surroundings.environment), next_id)
         self._background = new_background(surroundings.limits)
         self._awaited = False  # a cell waits for the clean-up of the active run
         self.opened = trio.current_time()
@@ -113,7 +118,7 @@ class Session:
         if self.closing:
             raise SessionClosing(f"Session {self.id} is closing; the cell was not run.", state=CLEARED)
         self._check_generation(expected_generation)
-        run = Run(self._surroundings.next_run_id(), self.id, cell, self._limits)
+        run = Run(self._surroundings.next_id("r"), self.id, cell, self._limits, self.artifacts)
         run.reset = reset
         self.active = run
         self._runs[run.id] = run
@@ -150,7 +155,7 @@ class Session:
                 f"The code was not run: it expects generation {expected} of session {self.id}, and it would run in "
                 f"generation {current}.{lost} Rebuild what it needs, then call again with expected_generation "
                 f"{current}.",
-                state=PRESERVED if self.alive else CLEARED,
+                state=self._state(),
             )
 
     async def _lead(self, run: Run) -> None:
@@ -242,9 +247,9 @@ class Session:
         if self.generation is not None:
             await self.generation.over.wait()  # two workers of one session would share its files and ports
         number = self.generations + 1
-        generation: Generation | OSError = await self._surroundings.nursery.start(self._own, number, interpreter)
-        if isinstance(generation, OSError):
-            raise WorkerStartFailed(f"No process could be started ({generation}). The cell did not run.")
+        generation: Generation | ReplError = await self._surroundings.nursery.start(self._own, number, interpreter)
+        if isinstance(generation, ReplError):
+            raise generation
         if generation.problem is not None:
             raise type(generation.problem)(f"{generation.problem.message} The cell did not run.")
         self.generations = number
@@ -252,21 +257,32 @@ class Session:
         return generation
 
     async def _own(
-        self, number: int, interpreter: Interpreter, task_status: trio.TaskStatus[Generation | OSError]
+        self, number: int, interpreter: Interpreter, task_status: trio.TaskStatus[Generation | ReplError]
     ) -> None:
-        """The owner task of one generation: holds it open until its worker is dead."""
+        """The owner task of one generation: holds it open until its worker is dead.
+
+        Nothing is raised here, because that would end the nursery of all sessions: what prevents the start is handed
+        over as a value, and after a bug of ours this worker alone is ended, its run answered by its driver.
+        """
         start, self.head_start = self.head_start, None
         try:
             start = start or start_worker(interpreter.path, self.project, self._surroundings.environment, self._limits)
-        except OSError as error:  # as a value: raised, it would end the nursery of all sessions
-            task_status.started(error)
+        except OSError as error:
+            task_status.started(WorkerStartFailed(f"No process could be started ({error}). The cell did not run."))
             return
-        async with open_generation(number, start, self._limits, self.tap, self._background) as generation:
-            task_status.started(generation)
-            if generation.problem is None:
-                await generation.ending.wait()
-                if not generation.ordered:
-                    self._lost = generation.death
+        generation: Generation | None = None
+        try:
+            async with open_generation(number, start, self._limits, self.tap, self._background) as generation:
+                task_status.started(generation)
+                if generation.problem is None:
+                    await generation.ending.wait()
+        except Exception:  # noqa: BLE001 - the boundary named above
+            _log.exception("bug while owning generation %s of session %s", number, self.id)
+            if generation is None:
+                bug = "A bug in repl-trio prevented the start of a worker, see its log. The cell did not run."
+                task_status.started(WorkerStartFailed(bug))
+        if generation is not None and generation.problem is None and not generation.ordered:
+            self._lost = generation.death
 
     def _state(self) -> str:
         """Of the namespace, for a run that never began: where there never was one, nothing was lost either."""
@@ -277,26 +293,32 @@ class Session:
     async def close(self, detail: str) -> None:
         """Stop the active run and the worker; returns when nothing of the session is left."""
         self.closing = True
-        if self.active is not None and not self.active.finished:
-            self.active.cancel(detail)
-            await self.active.answered.wait()
-        if self.generation is not None:
-            await self.generation.stop()
+        try:
+            if self.active is not None and not self.active.finished:
+                self.active.cancel(detail)
+                await self.active.answered.wait()
+            if self.generation is not None:
+                await self.generation.stop()
+        finally:
+            self.artifacts.close()
         if self.head_start is not None:
             start, self.head_start = self.head_start, None
             start.abandon()
 
 
 class Surroundings:
-    """What all sessions of a server share: the nursery that owns their tasks, the numbers, the environment."""
+    """What all sessions of a server share: the nursery that owns their tasks, the numbers, the environment.
+
+    `next_id` makes the ids of runs (`r`) and artifacts (`a`) from their letter.
+    """
 
     def __init__(
-        self, nursery: trio.Nursery, limits: Limits, environment: Mapping[str, str], next_run_id: Callable[[], str]
+        self, nursery: trio.Nursery, limits: Limits, environment: Mapping[str, str], next_id: Callable[[str], str]
     ) -> None:
         self.nursery = nursery
         self.limits = limits
         self.environment = environment
-        self.next_run_id = next_run_id
+        self.next_id = next_id
         self.shutting_down = False
 
     def rungs(self) -> tuple[ladder.Rung, ...]:

@@ -31,9 +31,9 @@ class Sessions:
         self._settings = settings
         self._limits = settings.limits
         self._token = os.urandom(3).hex()
-        self._runs = 0
+        self._named = {"r": 0, "a": 0}
         self._opened = 0
-        self._surroundings = Surroundings(nursery, settings.limits, settings.environment, self._next_run_id)
+        self._surroundings = Surroundings(nursery, settings.limits, settings.environment, self._next_id)
         self._sessions: dict[str, Session] = {}
         self._probing = 0  # sessions on their way
         self.default = self._new_default()
@@ -140,9 +140,9 @@ class Sessions:
             raise InterpreterBroken(f"{why} No session was opened.")
         session.python_version = version
 
-    def _next_run_id(self) -> str:
-        self._runs += 1
-        return f"r{self._runs}-{self._token}"
+    def _next_id(self, letter: str) -> str:
+        self._named[letter] += 1
+        return f"{letter}{self._named[letter]}-{self._token}"
 
 
 @asynccontextmanager

@@ -8,6 +8,10 @@ that may wait for long can be opened again.
 
 An interrupt that arrives during a run but outside user code is kept and lands at the next entry of the gate. One that
 arrives between runs is late and dropped, unless it plainly belongs to the run that is about to begin.
+
+SIGINT does not reach every cell: `os.system` makes the kernel throw it away, a cell may ignore, block or handle it, and
+one that comes right before a blocking system call sleeps with it. So the server insists with a second signal, which
+nobody uses and whose default is to do nothing: it lands what SIGINT should have landed and did not.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ class _Interrupts:
     running = False  # a run is in progress
     pending = False  # an interrupt waits for the next entry of user code
     landed = False  # an interrupt was raised in, or cancelled, user code of this run
+    count = 0  # how many have landed in this run
+    insisted = 0  # how many the server has insisted on
+    raised = 0  # the identity of the exception that the last one was raised as
     early = False  # an interrupt came for the run that is about to begin
     land: Callable[[FrameType], None]  # how an interrupt lands at a frame: raises there, or cancels a task
     announced: Callable[[], bool]  # whether a run is about to begin and no earlier one can be meant
@@ -54,7 +61,7 @@ def user_code(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 _GATE = user_code.__code__
-_SIGINT = (_signal.SIGINT,)
+_SIGNALS = (_signal.SIGINT, _signal.SIGURG)
 
 
 def outcome_of(call: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
@@ -74,7 +81,7 @@ def shielded(function: Function) -> Function:
             return function(*arguments, **named)
         finally:
             if interrupts.waits_here():
-                _on_sigint(_signal.SIGINT, sys._getframe())
+                _interrupt(sys._getframe())
 
     return _named_like(function, shield)
 
@@ -94,6 +101,32 @@ def interruptible(function: Function) -> Function:
     return _named_like(function, opened)
 
 
+def shielded_steps(function: Function) -> Function:
+    """`shielded` for a coroutine function: for each of its steps, and those of what it awaits."""
+    _shielded.add(function.__code__)
+
+    async def shield(*arguments: Any, **named: Any) -> Any:
+        try:
+            return await function(*arguments, **named)
+        finally:
+            if interrupts.waits_here():
+                _interrupt(sys._getframe())
+
+    return _named_like(function, shield)
+
+
+def interruptible_steps(function: Function) -> Function:
+    """`interruptible` for a coroutine function."""
+
+    async def opened(*arguments: Any, **named: Any) -> Any:
+        if interrupts.waits_here():
+            _land(sys._getframe())
+        return await function(*arguments, **named)
+
+    _open.add(opened.__code__)
+    return _named_like(function, opened)
+
+
 def _named_like(function: Function, wrapped: Any) -> Function:
     wrapped.__doc__ = function.__doc__
     wrapped.__name__ = function.__name__
@@ -105,13 +138,16 @@ def _land(frame: FrameType) -> None:
     """Let an interrupt land at `frame`, which is below the gate."""
     interrupts.pending = False
     interrupts.landed = True
-    interrupts.land(frame)
+    interrupts.count += 1
+    try:
+        interrupts.land(frame)
+    except BaseException as error:
+        interrupts.raised = id(error)
+        raise
 
 
-def _on_sigint(_number: int, frame: FrameType | None) -> None:
-    if not interrupts.running:
-        interrupts.early = interrupts.announced()
-        return
+def _interrupt(frame: FrameType | None) -> None:
+    """Let an interrupt land at `frame` if that is user code; else it waits."""
     here = frame
     while here is not None:
         code = here.f_code
@@ -125,12 +161,42 @@ def _on_sigint(_number: int, frame: FrameType | None) -> None:
     interrupts.pending = True
 
 
+def _on_sigint(_number: int, frame: FrameType | None) -> None:
+    if interrupts.running:
+        _interrupt(frame)
+    else:
+        interrupts.early = interrupts.announced()
+
+
+def _on_sigurg(_number: int, frame: FrameType | None) -> None:
+    """The server insists. Each time one interrupt more should have landed; if it has not, it lands now."""
+    if not interrupts.running:
+        return
+    interrupts.insisted += 1
+    # Code that took SIGINT for itself may be on its way out: the first time is not meant for it.
+    if interrupts.count < interrupts.insisted and not (interrupts.insisted == 1 and _taken()):
+        _interrupt(frame)
+
+
+def _on_unraisable(unraisable: Any) -> None:
+    """An interrupt that landed in a `__del__` or a weakref callback ended that alone: it counts as not landed."""
+    if id(unraisable.exc_value) == interrupts.raised:
+        interrupts.count -= 1
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _taken() -> bool:
+    """Whether the cell has given SIGINT another handler, or blocks it."""
+    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+    return _signal.getsignal(_signal.SIGINT) is not _on_sigint or _signal.SIGINT in blocked
+
+
 def begin_run() -> None:
-    """From here to `end_run`, interrupts belong to this run. What a cell did to the handler or the mask is undone."""
-    if _signal.getsignal(_signal.SIGINT) is not _on_sigint:
-        _signal.signal(_signal.SIGINT, _on_sigint)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGINT)
+    """From here to `end_run`, interrupts belong to this run."""
     interrupts.landed = False
+    interrupts.count = 0
+    interrupts.insisted = 0
     interrupts.pending = False
     interrupts.running = True
     # In this order: one that comes before the line above is early, one that comes after it is pending.
@@ -140,15 +206,25 @@ def begin_run() -> None:
 
 
 def end_run() -> None:
-    """Interrupts that arrive from here on are late and dropped."""
+    """Interrupts that arrive from here on are late and dropped. What the cell did to their handling is undone.
+
+    Undone here and not when the next run begins: a late interrupt must not meet the cell's handler, which may be the
+    one that ends the process, and one that the cell has blocked must come out as this run's.
+    """
+    install()
     interrupts.running = False
     interrupts.pending = False
 
 
 def install() -> None:
-    """Make SIGINT ours on the main thread: handled, and not blocked by an inherited mask.
+    """Make both signals ours on the main thread: handled, and not blocked by an inherited mask or a cell's.
 
     `interrupts.land` and `interrupts.announced` must be in place.
     """
-    _signal.signal(_signal.SIGINT, _on_sigint)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGINT)
+    if _signal.getsignal(_signal.SIGINT) is not _on_sigint:
+        _signal.signal(_signal.SIGINT, _on_sigint)
+    if _signal.getsignal(_signal.SIGURG) is not _on_sigurg:
+        _signal.signal(_signal.SIGURG, _on_sigurg)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _SIGNALS)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _on_unraisable

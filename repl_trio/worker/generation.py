@@ -11,20 +11,24 @@ import time
 
 from ..limits import DEFAULT
 from . import gate, origin, source, threads, trio_run
+from .arrivals import Arrivals
+from .display import Display
+from .exact import exact_json
 from .history import History
 from .hooks import ImportHooks
 from .inspection import inspect
 from .isolation import drop_orphans, isolated_import, with_standard_path
 from .namespace import Helpers
-from .preview import INTERRUPTS, clip, exact_json, name_of, preview, printable
+from .preview import INTERRUPTS, clip, name_of, printable
 from .script import AsScript
-from .streams import refuse_passwords
+from .streams import refuse_debugger, refuse_passwords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextvars import Context
     from types import FrameType
-    from typing import Any
+    from typing import Any, TypeGuard
 
     from ..wire.frames import Frame
     from .link import Link
@@ -51,13 +55,15 @@ class Generation:
         self._streams = streams
         module = type(sys)("__main__")
         module.__dict__["__builtins__"] = builtins
-        sys.modules["__main__"] = module
+        sys.modules["__main__"] = self._module = module
         self.namespace = module.__dict__
         self.history = History(DEFAULT.history_runs, DEFAULT.history_bytes)
-        self._helpers = Helpers(self.history)
+        self._display = Display(link)
+        self._helpers = Helpers(self.history, self.namespace, self._display.front)
         link.inspect = lambda number: inspect(number, self.namespace, self._helpers.names)
-        ImportHooks({"linecache": self.history.fill, "getpass": refuse_passwords}).install()
+        self._hook_imports()
         self._context: Context = _contextvars.Context()
+        self._arrivals = Arrivals()
         self._future = 0
         self._loop: CellLoop | None = None
         self._ended = float("-inf")
@@ -72,6 +78,7 @@ class Generation:
         gate.begin_run()
         self._link.begun += 1
         result = _Result(frame["id"])
+        self._display.begin(frame["id"])
         self._streams.unblock()
         if frame["path"] is not None:
             self._run_file(frame["path"], frame["argv"] or [], result)
@@ -80,12 +87,13 @@ class Generation:
         if os.getpid() != self._link.pid:
             self._streams.flush()
             os._exit(result.exit_status())
-        if sys.getrecursionlimit() < RECURSION:
-            sys.setrecursionlimit(RECURSION)
+        self._show_figures(result)
+        _restore_recursion()
         if gate.interrupts.landed:
             drop_orphans()
         self._retire(result)
         self._streams.restore()
+        self._display.end()
         gate.end_run()
         self._ended = time.monotonic()
         self._link.send(result.frame())
@@ -106,27 +114,40 @@ class Generation:
             return
         self._future = program.flags
         if program.awaits:
-            loop = self._cell_loop()
+            try:
+                loop = self._cell_loop()
+                loop.loop()
+            except (ImportError, OSError) as refused:  # a cell has used up all descriptors, the reserve as well
+                result.fail(refused)
+                return
             value, error, self._context = loop.run(program, self.namespace, self._context)
         else:
             value, error = gate.outcome_of(self._context.run, source.run_program, program, self.namespace)
+        _restore_recursion()
         if error is not None:
             result.fail(error)
         elif value is not None and os.getpid() == self._link.pid:
-            result.show(value)
+            # In the context of the cells: numpy and decimal keep there how numbers are to look.
+            self._context.run(result.show, value, self._display)
 
     def _run_file(self, path: str, argv: list[str], result: _Result) -> None:
         with AsScript(path, argv, self.namespace):
             program, error = gate.outcome_of(source.compile_file, path)
             if error is None:
                 _value, error = gate.outcome_of(self._context.run, source.run_program, program, self.namespace)
-            if isinstance(error, SystemExit):
+            if _is_exit(error):
                 result.leave(error)
             elif error is not None:
                 result.fail(error)
             _none, error = gate.outcome_of(threads.join)
             if error is not None:
                 result.fail(error)
+
+    def _show_figures(self, result: _Result) -> None:
+        """The figures that are still open are shown at the end of a run, also of one that failed."""
+        interrupt = self._context.run(self._display.close_figures)
+        if interrupt is not None and result.error is None:
+            result.fail(interrupt)
 
     def _announced(self) -> bool:
         """Whether an interrupt between runs is for the next: its frame waits, and the last run is long over.
@@ -150,14 +171,34 @@ class Generation:
             self._loop = isolated_import(_LOOP).CellLoop()
         return self._loop
 
+    def _hook_imports(self) -> None:
+        """What is done to modules when a cell imports them. Each action loads what it needs then."""
+        backend = os.environ.get("MPLBACKEND")
+
+        def adopt_matplotlib(module: Any) -> None:
+            isolated_import("_repl_trio.worker.figures").adopt(self._display, backend)(module)
+
+        def adopt_plotly(module: Any) -> None:
+            isolated_import("_repl_trio.worker.plots").adopt_plotly(self._display)(module)
+
+        def adopt_pil(module: Any) -> None:
+            isolated_import("_repl_trio.worker.plots").adopt_pil(self._display)(module)
+
+        ImportHooks(
+            {"linecache": self.history.fill, "getpass": refuse_passwords, "pdb": refuse_debugger},
+            {"matplotlib": adopt_matplotlib, "plotly.io._renderers": adopt_plotly, "PIL.ImageShow": adopt_pil},
+        ).install()
+
     def _retire(self, result: _Result) -> None:
         """End what the run left running, or say that it could not be ended."""
         self._namespace_guard()
-        users, result.background_threads = threads.settle(self._own_threads, DEFAULT.thread_grace)
-        if _asyncio_loaded():
-            loop = self._cell_loop()
-            result.tasks_cancelled = loop.retire(DEFAULT.task_grace, ROUNDS)
+        result.tasks_cancelled = threads.cancel_waiting()
+        loop = self._cell_loop() if _asyncio_loaded() else None
+        if loop is not None:
+            result.tasks_cancelled += loop.retire(DEFAULT.task_grace, ROUNDS)
             loop.keep_current()
+        users, result.background_threads = threads.settle(self._own_threads, DEFAULT.thread_grace)
+        if loop is not None:
             result.background_tasks, stubborn = loop.left()
             if stubborn:
                 result.clear("an asyncio task of this cell went on after it was cancelled three times")
@@ -166,17 +207,17 @@ class Generation:
                 f"a thread started by this cell is still running user code ({', '.join(users[:NAMES])}); "
                 "join it, or use a subprocess for work that outlives its cell"
             )
-        if sys.path_importer_cache:
-            for finder in list(sys.path_importer_cache.values()):
-                # Those of folders. A zip file's reads its directory again, which is dear, and seldom changes.
-                if type(finder).__name__ == "FileFinder":
-                    finder.invalidate_caches()  # type: ignore[union-attr]
+        self._arrivals.look()
 
     def _namespace_guard(self) -> None:
         """A cell may delete what marks the namespace as `__main__`; the next one needs it."""
         if self.namespace.get("__builtins__") is not builtins:
             self.namespace["__builtins__"] = builtins
         self.namespace.setdefault("__name__", "__main__")
+        sys.modules["__main__"] = self._module
+
+
+_code_of: Callable[[SystemExit], object] = SystemExit.__dict__["code"].__get__
 
 
 class _Result:
@@ -197,11 +238,12 @@ class _Result:
         self.background_tasks: list[str] = []
         self.background_threads: list[str] = []
 
-    def show(self, value: object) -> None:
+    def show(self, value: object, display: Display) -> None:
         """Take the value of the trailing expression."""
-        self._return, self._truncated_return, interrupt = preview(value)
-        if interrupt is not None:
-            self.fail(interrupt)
+        shown = display.value(value)
+        self._return, self._truncated_return = shown.text, shown.cut
+        if shown.interrupt is not None:
+            self.fail(shown.interrupt)
             return
         self._has_value, self._value = exact_json(value)
 
@@ -216,14 +258,15 @@ class _Result:
             # Formatting runs the exception's own methods; when those fail or are interrupted its class must do.
             text = name_of(error), f"{name_of(error)}: (its text cannot be shown: {name_of(failure)})", False
         self._error_type, self.error, self._truncated_error = text
-        if isinstance(error, SystemExit):
+        if _is_exit(error):
             self._exit_code = _exit_code(error)
 
     def leave(self, error: SystemExit) -> None:
         """Take the `SystemExit` of a script: status 0 is success, anything but a number goes to stderr."""
         status = _exit_code(error)
-        if error.code is not None and type(error.code) is not int:
-            gate.outcome_of(_to_stderr, error.code)
+        code = _code_of(error)
+        if code is not None and type(code) is not int:
+            gate.outcome_of(_to_stderr, code)
         if status == 0:
             self._exit_code = status
         else:
@@ -263,6 +306,12 @@ class _Result:
         }
 
 
+def _restore_recursion() -> None:
+    """The worker's own calls behind a cell need some depth, whatever limit the cell has set."""
+    if sys.getrecursionlimit() < RECURSION:
+        sys.setrecursionlimit(RECURSION)
+
+
 def _asyncio_loaded() -> bool:
     """Whether asyncio is there, whole: an interrupt may fall into the midst of its import."""
     spec = getattr(sys.modules.get("asyncio"), "__spec__", None)
@@ -284,8 +333,13 @@ def _to_stderr(message: object) -> None:
     print(message, file=sys.stderr)
 
 
+def _is_exit(error: BaseException | None) -> TypeGuard[SystemExit]:
+    # Of an exception's own attributes even `__class__` may raise; `isinstance` looks at that.
+    return issubclass(type(error), SystemExit)
+
+
 def _exit_code(error: SystemExit) -> int:
-    code = error.code
+    code = _code_of(error)
     if code is None:
         return 0
     # As the kernel sees it; an int of any size would not fit into a frame.

@@ -1,4 +1,4 @@
-"""Things done to standard modules at the moment somebody imports them, so that nobody pays who does not."""
+"""Things done to modules at the moment somebody imports them, so that nobody pays who does not."""
 
 from __future__ import annotations
 
@@ -13,50 +13,80 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    Actions = dict[str, Callable[[Any], None]]
+
 
 class ImportHooks:
-    """First finder of the interpreter: lets the named standard modules be loaded as ever, then acts on them.
+    """First finder of the interpreter: lets the named modules be loaded as ever, then acts on them.
 
-    `actions`: module name -> what to do with the loaded module.
+    `standard`, `libraries`: module name -> what to do with the loaded module of the standard library, and with one that
+    is installed. A library may be of any version: an action that fails on it is given up.
     """
 
-    def __init__(self, actions: dict[str, Callable[[Any], None]]) -> None:
-        self._actions = actions
-        self._loaders: dict[str, Any] = {}
+    def __init__(self, standard: Actions, libraries: Actions) -> None:
+        self._standard = standard
+        self._libraries = {name: _tolerant(action) for name, action in libraries.items()}
 
     def install(self) -> None:
         """Take effect. A module that is loaded already is acted on now."""
-        sys.meta_path.insert(0, self)
-        for name, action in self._actions.items():
+        isolation.find_first(self)
+        for name, action in (*self._standard.items(), *self._libraries.items()):
             if name in sys.modules:
                 action(sys.modules[name])
 
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """The spec of a named module, with this object as its loader; None for every other.
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of a named module, with a loader that acts; None for every other.
 
-        A project's own module of such a name is left alone.
+        A project's own module of a standard one's name is left alone.
         """
-        if name not in self._actions:
+        standard = name in self._standard
+        if not standard and name not in self._libraries:
             return None
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, None) if finder is not self else None
-            if spec is not None and not isolation.is_standard(spec.origin):
-                return spec
-            if spec is not None:
-                self._loaders[name] = spec.loader
-                spec.loader = self  # type: ignore[assignment]
-                return spec
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find is not None and finder is not self else None
+            if spec is None:
+                continue
+            if standard and isolation.is_standard(spec.origin):
+                spec.loader = _Loader(spec.loader, self._standard[name], isolated=True)  # type: ignore[assignment]
+            elif not standard and spec.loader is not None:
+                spec.loader = _Loader(spec.loader, self._libraries[name], isolated=False)  # type: ignore[assignment]
+            return spec
         return None
 
-    def create_module(self, _spec: ModuleSpec) -> ModuleType | None:
-        """None: a plain module will do."""
-        return None
+
+class _Loader:
+    """A module's own loader, and an action behind it. Whatever else it is asked for is that loader's."""
+
+    def __init__(self, loader: Any, action: Callable[[Any], None], *, isolated: bool) -> None:
+        self._loader = loader
+        self._action = action
+        self._isolated = isolated
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the module's own loader makes it."""
+        return self._loader.create_module(spec)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Load the module as its own loader would, give that loader back, then act."""
-        loader = self._loaders.pop(module.__name__)
-        module.__loader__ = loader
+        """Load the module as its own loader would, give it that loader back, then act."""
+        module.__loader__ = self._loader
         if module.__spec__ is not None:
-            module.__spec__.loader = loader
-        isolation.with_standard_path(loader.exec_module, module)
-        self._actions[module.__name__](module)
+            module.__spec__.loader = self._loader
+        if self._isolated:
+            isolation.with_standard_path(self._loader.exec_module, module)
+        else:
+            self._loader.exec_module(module)
+        self._action(module)
+
+
+def _tolerant(action: Callable[[Any], None]) -> Callable[[Any], None]:
+    def act(module: Any) -> None:
+        try:
+            action(module)
+        except Exception:  # noqa: BLE001 - a library of another make than known works as it does without us
+            return
+
+    return act

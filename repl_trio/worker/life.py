@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
-from . import gate, isolation
+from . import border, gate, isolation, origin, reserve, unawaited
 from .generation import Generation
 from .link import Link, interpreter
 from .streams import Streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..wire.frames import Frame
 
 
-def serve(standard: list[str], users: list[str]) -> None:
+def serve(standard: list[str], users: list[str], finders: list[Any]) -> None:
     """Serve until `shutdown`, then return, so that the interpreter ends as it always does.
 
-    `standard` is the standard library's part of `sys.path`, `users` the path that the user's code gets.
+    `standard` is the standard library's part of `sys.path`, `users` the path that the user's code gets, `finders` what
+    finds the worker's own modules and standard ones.
     """
-    isolation.isolate(standard)
+    isolation.isolate(standard, finders)
     link = Link()
     link.arm_faulthandler()
     streams = Streams(link)
+    reserve.keep(link.null)
     os.register_at_fork(before=streams.flush, after_in_child=link.close_in_child)
     link.start_reader()
     generation = Generation(link, streams)
@@ -41,6 +46,7 @@ def serve(standard: list[str], users: list[str]) -> None:
         generation.run(frame)
     # Interrupts may end what hangs in clean-up code.
     gate.begin_run()
+    gate.outcome_of(border.open_signals)
     generation.close()
     gate.outcome_of(_run_atexit)
     streams.flush()
@@ -48,18 +54,31 @@ def serve(standard: list[str], users: list[str]) -> None:
 
 def _next_frame(link: Link) -> Frame:
     """The next frame. A signal handler of the user's may raise meanwhile: that is shown, and no reason to end."""
+    taken: list[Frame] = []
     while True:
         try:
-            return link.requests.get()
+            if not taken:
+                border.open_signals()
+                # In one step of C: a handler that raises between `get` and an assignment would lose the frame.
+                taken.extend(itertools.islice(iter(link.requests.get, None), 1))
+            border.close_signals()
+            return taken.pop()
         except BaseException as error:  # noqa: BLE001 - whatever a user's signal handler raises between two cells
-            sys.excepthook(type(error), error, error.__traceback__)
+            gate.outcome_of(_show, error)
+
+
+def _show(error: BaseException) -> None:
+    trace = error.__traceback__
+    while trace is not None and origin.is_ours(trace.tb_frame):
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
 def _after_ready(streams: Streams) -> None:
     """What the first cell needs and the server need not wait for."""
     streams.prepare()
     # Without the Python side of `warnings`, C shows warnings without their source line.
-    isolation.isolated_import("warnings")
+    unawaited.adopt(isolation.isolated_import("warnings"))
     import _warnings
 
     for call in ("fork", "forkpty"):

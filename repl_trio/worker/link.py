@@ -70,7 +70,7 @@ class Link:
         self._received = 0
         self._reading = False  # the reader is about to take bytes off the pipe, or has not yet counted their frames
         self.begun = 0  # frames whose run has begun; counted by the main thread
-        self._lock = _thread.allocate_lock()
+        self._lock = _thread.RLock()
         self._input = move_up(0)
         # Two, because one poll object refuses to be asked by two threads at once.
         self._arrival, self._waiting = _poll(self._input), _poll(self._input)
@@ -114,6 +114,10 @@ class Link:
         except OSError as error:
             # EPIPE: the server is gone. EBADF: a cell closed what it did not open.
             os._exit(0 if error.errno == EPIPE else frames.EXIT_LINK_CLOSED)
+
+    def is_sending(self) -> bool:
+        """Whether the thread that asks is in the midst of a frame: a finalizer may run there and want to send one."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # typeshed leaves it out
 
     def close_in_child(self) -> None:
         """Let go of everything private: this is a forked child, and the link belongs to its parent."""

@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import _contextvars
 import _signal
+import _thread
 import asyncio
+import contextlib
 import os
 import sys
-from asyncio import base_events, events
+from asyncio import base_events, events, tasks
+from time import monotonic
 
-from . import origin
-from .gate import outcome_of
+from . import border, origin, reserve
+from .gate import interrupts, outcome_of
+from .isolation import is_standard
 from .source import await_program
+from .threads import SLICE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ _ASYNCIO = os.path.dirname(asyncio.__file__) + "/"
 _RUN_HANDLE = events.Handle._run.__code__
 #: `asyncio.run` of 3.11 and newer; its frame's `self` turns the CancelledError of an interrupt into KeyboardInterrupt.
 _RUNNER_RUN = getattr(getattr(getattr(asyncio, "Runner", None), "run", None), "__code__", None)
+_RUN_FOREVER = base_events.BaseEventLoop.run_forever.__code__
 _LOOP_FOR = getattr(base_events, "_run_until_complete_cb", None)
 #: Objects that end an asynchronous generator: they are on their way out by themselves.
 _ENDING = frozenset(("async_generator_athrow", "async_generator_asend"))
@@ -51,11 +57,15 @@ class CellLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._strikes = 0
+        self._elsewhere: list[asyncio.Task[Any]] = []  # the last run's tasks on loops of other threads
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; a new one on first use, or when a cell has closed the old one."""
+        """The loop; a new one on first use, or when a cell has closed the old one. OSError without descriptors."""
+        if self._loop is None:
+            # What a cell without `await` made on its current loop shall be of use in one with it.
+            self._loop = _current_loop()
         if self._loop is None or self._loop.is_closed():
-            self._loop = events.new_event_loop()
+            self._loop = reserve.spend(events.new_event_loop)
             events.set_event_loop(self._loop)
         return self._loop
 
@@ -71,24 +81,29 @@ class CellLoop:
 
     def _drive(self, work: Coroutine[Any, Any, None], context: Context) -> tuple[Any, BaseException | None]:
         loop = self.loop()
+        _attach_watcher(loop)
+        # A cell may have stopped the loop while it did not run.
+        if getattr(loop, "_stopping", False):
+            loop._stopping = False  # type: ignore[attr-defined]
         # A cell may have made another loop current. Code below `await` expects the running one, which asyncio sees to.
-        if sys.version_info >= (3, 11):
-            self._task = loop.create_task(work, context=context)
-        else:
-            self._task = context.run(loop.create_task, work)
+        self._task = context.run(_task, loop, work, context)
         # A signal that comes between the interpreter's last look at signals and the selector's system call would sleep
         # with it: 1 of 150 interrupts was lost that way. The byte that C writes here wakes the selector.
         alarm = getattr(loop, "_csock", None)
-        if alarm is not None:
-            _signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False)
+        before = _signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False) if alarm is not None else -1
         try:
             return outcome_of(loop.run_until_complete, self._task)
         finally:
-            if alarm is not None:
-                _signal.set_wakeup_fd(-1)
+            # A loop with signal handlers of the cells' own hears of signals by that byte, between cells as well.
+            if alarm is not None and not getattr(loop, "_signal_handlers", None):
+                _signal.set_wakeup_fd(before)
+            # A trace function may raise in it; the cell has ended.
+            with contextlib.suppress(BaseException):
+                border.leave()
             if not self._task.done():
                 self._task.cancel()
             self._task = None
+            _forget_stops(loop)
 
     def interrupt(self, frame: FrameType) -> None:
         """Let an interrupt land while a loop runs on this thread. Called by the signal handler with its frame."""
@@ -127,10 +142,8 @@ class CellLoop:
         if events._get_running_loop() is not None:
             # An interrupt fell between the loop's end and its own tidying up.
             events._set_running_loop(None)
-        local = getattr(getattr(events, "_event_loop_policy", None), "_local", None)
-        current = getattr(local, "_loop", None)
-        used = self._loop is not None or getattr(local, "_set_called", False)
-        if used and (current is None or current.is_closed()):
+        current = _current_loop()
+        if current is None and (self._loop is not None or getattr(_policy_local(), "_set_called", False)):
             events.set_event_loop(self.loop())
 
     def retire(self, grace: float, rounds: int) -> int:
@@ -138,47 +151,73 @@ class CellLoop:
 
         Tasks get `rounds` rounds of cancellation, each waiting up to `grace` seconds.
         """
+        self._elsewhere = _cancel_elsewhere(grace)
+        cancelled = len(self._elsewhere)
         loop = self._loop
         if loop is None or loop.is_closed() or loop.is_running():
-            return 0
-        cancelled = self._cancel_callbacks(loop)
+            return cancelled
+        cancelled += self._cancel_callbacks(loop)
+        if any(not handle.cancelled() for handle in getattr(loop, "_ready", ())):
+            # An asynchronous generator that was let go of: its closing is about to become a task.
+            self._turn(loop, asyncio.sleep(0))
         counted: set[Any] = set()
         for _round in range(rounds):
-            tasks = self._user_tasks(loop)
-            if not tasks:
+            left = self._user_tasks(loop)
+            if not left:
                 break
-            ending = {task for task in tasks if type(task.get_coro()).__name__ in _ENDING}
-            counted |= tasks - ending
-            for task in tasks - ending:
+            ending = {task for task in left if _ends_by_itself(task.get_coro())}
+            counted |= left - ending
+            for task in left - ending:
                 task.cancel()
-            self._settle(loop, tasks, grace)
+            self._settle(loop, left, grace)
         return cancelled + self._cancel_callbacks(loop) + len(counted)
 
     def left(self) -> tuple[list[str], bool]:
         """(names of the tasks that stay, whether one of them still runs user code)."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            return [], False
-        names = sorted(task.get_name() for task in asyncio.all_tasks(loop))
-        return names, bool(self._user_tasks(loop))
+        stubborn = {task for task in self._elsewhere if not task.done()}
+        stays = set(stubborn)
+        if self._loop is not None and not self._loop.is_closed():
+            stays |= asyncio.all_tasks(self._loop)
+            stubborn |= self._user_tasks(self._loop)
+        return sorted(task.get_name() for task in stays), bool(stubborn)
 
     def close(self, grace: float) -> None:
         """Orderly end: cancel all tasks so that their `finally` runs, then close the loop."""
         loop = self._loop
         if loop is None or loop.is_closed() or loop.is_running():
             return
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
+        left = asyncio.all_tasks(loop)
+        for task in left:
             task.cancel()
-        if tasks:
-            self._settle(loop, tasks, grace)
-        outcome_of(loop.run_until_complete, loop.shutdown_asyncgens())
+        if left:
+            self._settle(loop, left, grace)
+        self._turn(loop, loop.shutdown_asyncgens())
         loop.close()
 
-    def _settle(self, loop: asyncio.AbstractEventLoop, tasks: set[Any], grace: float) -> None:
+    def _turn(self, loop: Any, work: Coroutine[Any, Any, Any]) -> None:
+        """Run the loop for work of ours."""
+        before = loop.get_exception_handler()
+
+        def quiet(loop: Any, told: dict[str, Any]) -> None:
+            # What we cancel on purpose is no news; asyncio's streams report it on some versions.
+            if type(told.get("exception")) is asyncio.CancelledError:
+                return
+            if before is None:
+                loop.default_exception_handler(told)
+            else:
+                before(loop, told)
+
+        loop.set_exception_handler(quiet)
+        try:
+            outcome_of(loop.run_until_complete, _task(loop, work))
+        finally:
+            loop.set_exception_handler(before)
+            _forget_stops(loop)
+
+    def _settle(self, loop: asyncio.AbstractEventLoop, left: set[Any], grace: float) -> None:
         """Run the loop until these tasks have ended or the grace is over."""
-        outcome_of(loop.run_until_complete, asyncio.wait(tasks, timeout=grace))
-        for task in tasks:
+        self._turn(loop, asyncio.wait(left, timeout=grace))
+        for task in left:
             # Without this the loop would report "exception was never retrieved" for what we ended on purpose.
             if task.done() and not task.cancelled():
                 task.exception()
@@ -189,7 +228,7 @@ class CellLoop:
     def _cancel_callbacks(self, loop: Any) -> int:
         cancelled = 0
         for handle in (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ())):
-            if not handle.cancelled() and _is_cell_callback(handle._callback):
+            if not handle.cancelled() and origin.is_cells_call(handle._callback, handle._args):
                 handle.cancel()
                 cancelled += 1
         return cancelled
@@ -210,13 +249,89 @@ class _End:
 
     async def carry(self, program: Program, namespace: dict[str, object]) -> None:
         try:
-            self.value = await await_program(program, namespace)
+            try:
+                border.enter()
+                self.value = await await_program(program, namespace)
+            finally:
+                border.leave()
         except BaseException as error:  # noqa: BLE001 - whatever leaves the cell is its outcome
             self.error = error
         self.ended = True
         if sys.version_info < (3, 11):
             # A task of Python 3.10 runs in a copy of the context it is given.
             self.context = _contextvars.copy_context()
+
+
+_CARRY = _End.carry.__code__
+
+
+def _task(loop: Any, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+    """A task of ours. Not by `loop.create_task`: a cell may have given the loop a task factory that does other things.
+
+    Call it within `context`: a task of Python 3.10 runs in a copy of the current one.
+    """
+    if context is not None and sys.version_info >= (3, 11):
+        return tasks.Task(work, loop=loop, context=context)
+    return tasks.Task(work, loop=loop)
+
+
+def _policy_local() -> Any:
+    """Where the event loop policy keeps what each thread's current loop is."""
+    return getattr(getattr(events, "_event_loop_policy", None), "_local", None)
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that `asyncio.get_event_loop()` gives, without making one; None when there is none or it is closed."""
+    current = getattr(_policy_local(), "_loop", None)
+    return None if current is None or current.is_closed() else current
+
+
+def _attach_watcher(loop: Any) -> None:
+    """Let a child watcher that a cell has chosen (before Python 3.12) work for this loop.
+
+    asyncio attaches it to a loop that is made current later, and ours was made current before.
+    """
+    watcher = getattr(getattr(events, "_event_loop_policy", None), "_watcher", None)
+    if watcher is not None and getattr(watcher, "_loop", watcher) is None:
+        outcome_of(watcher.attach_loop, loop)
+
+
+def _forget_stops(loop: Any) -> None:
+    """Drop a stop of the loop that came too late: it would stop the next run."""
+    for handle in getattr(loop, "_ready", ()):
+        if handle._callback is _LOOP_FOR:
+            handle.cancel()
+
+
+def _cancel_elsewhere(grace: float) -> list[asyncio.Task[Any]]:
+    """Cancel the tasks that run a cell's code on loops of other threads, and give them up to `grace` seconds to end."""
+    if _thread._count() <= 1:
+        return []
+    found: list[asyncio.Task[Any]] = []
+    for loop in _loops_elsewhere():
+        for task in asyncio.all_tasks(loop):
+            if _runs_cell_code(task.get_coro()):
+                # The loop may have been closed just now; then nothing runs on it.
+                outcome_of(loop.call_soon_threadsafe, task.cancel)
+                found.append(task)
+    deadline = monotonic() + grace
+    wait = _thread.allocate_lock()
+    wait.acquire()
+    while not all(task.done() for task in found) and monotonic() < deadline and not interrupts.pending:
+        wait.acquire(timeout=SLICE)
+    return found
+
+
+def _loops_elsewhere() -> list[Any]:
+    found = []
+    own = _thread.get_ident()
+    for number, top in sys._current_frames().items():
+        frame: FrameType | None = top if number != own else None
+        while frame is not None:
+            if frame.f_code is _RUN_FOREVER:
+                found.append(frame.f_locals["self"])
+            frame = frame.f_back
+    return found
 
 
 def _in_callback(frame: FrameType | None) -> bool:
@@ -244,9 +359,20 @@ def _runner(frame: FrameType | None) -> Any:
     return None
 
 
-def _of_asyncio(frame: FrameType) -> bool:
-    # This module's frames count as well: those of the coroutine that carries the cell.
-    return frame.f_code.co_filename.startswith(_ASYNCIO) or frame.f_globals is globals()
+def _of_asyncio(frame: FrameType | None) -> bool:
+    """Whether asyncio is at work at this frame, by itself or through another standard module.
+
+    In debug mode it formats a stack at each turn: CancelledError raised in there would lose the task's next step.
+    """
+    while frame is not None:
+        name = frame.f_code.co_filename
+        # This module's frames count as well: those of the coroutine that carries the cell.
+        if name.startswith(_ASYNCIO) or frame.f_globals is globals():
+            return True
+        if not (is_standard(name) or name.startswith("<frozen ")):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _chain(coroutine: Any) -> Iterator[Any]:
@@ -262,6 +388,11 @@ def _chain(coroutine: Any) -> Iterator[Any]:
         coroutine = inner
 
 
+def _ends_by_itself(coroutine: Any) -> bool:
+    """Whether this is the end of an asynchronous generator, or a cell's own task that has been cancelled already."""
+    return type(coroutine).__name__ in _ENDING or getattr(coroutine, "cr_code", None) is _CARRY
+
+
 def _runs_cell_code(coroutine: Any) -> bool:
     for link in _chain(coroutine):
         if type(link).__name__ in _ENDING:
@@ -270,15 +401,4 @@ def _runs_cell_code(coroutine: Any) -> bool:
             code = getattr(link, name, None)
             if code is not None and origin.is_cell(code.co_filename):
                 return True
-    return False
-
-
-def _is_cell_callback(callback: Any) -> bool:
-    for _step in range(10):
-        code = getattr(callback, "__code__", None)
-        if code is not None:
-            return origin.is_cell(code.co_filename)
-        callback = getattr(callback, "__func__", None) or getattr(callback, "func", None)
-        if callback is None:
-            return False
     return False

@@ -6,17 +6,26 @@ another that is loaded on first use, and name the front in `Helpers`.
 
 from __future__ import annotations
 
-from .sh import ShError, ShResult, ShTimeout, sh
+from . import origin
+from .checkpoint import Checkpoint, fronts
+from .inspection import described
+from .sh import ShError, ShResult, ShTimeout, ash, sh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .history import History
+
+# A task made of nothing but `ash(...)`, and a thread that runs nothing but `sh(...)`, are a cell's own work all the
+# same: they end with the cell.
+origin.executed_files.add(ash.__code__.co_filename)
 
 
 class Helpers:
-    """The helpers of one generation."""
+    """The helpers of one generation. `display` is one that is ready."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, namespace: dict[str, object], display: Any) -> None:
         def repl_history() -> list[tuple[str, str]]:
             """The cells run so far, oldest first, this one last: a list of (run_id, source).
 
@@ -31,10 +40,25 @@ class Helpers:
             """
             return history.source(run_id)
 
-        named = (sh, ShResult, ShError, ShTimeout, repl_history, repl_source)
-        for front in named:
+        def repl_namespace() -> dict[str, str]:
+            """What you have defined in this namespace, oldest first: a dict of name to type and size.
+
+                {'json': 'module', 'rows': 'list, 1,204 items', 'load': 'function (path)', 'df': 'DataFrame, 9 x 2'}
+
+            Sizes are told of exact builtins, NumPy arrays, pandas and Polars frames. Nothing of yours is run for it. A
+            name that was set again keeps its place. Helpers and names like `__name__` are left out.
+            """
+            return described(namespace, self.names)
+
+        checkpoint, restore = fronts(namespace, lambda: self.names)
+        named: tuple[Any, ...] = (sh, ash, ShResult, ShError, ShTimeout, display, checkpoint, restore)
+        named += (repl_history, repl_source, repl_namespace)
+        for front in (*named, Checkpoint):
             # Where a cell finds them, so tracebacks and help() show no module of ours, and pickle looks there.
             front.__module__ = "__main__"
+            for member in vars(front).values():
+                if type(member) is type(sh):
+                    member.__module__ = "__main__"
         self._fronts: dict[str, object] = {front.__name__: front for front in named}
         self.names = frozenset(self._fronts)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import _contextvars
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
+_FUNCTION = type(lambda: None)
+_BUILTIN = type(len)
+_METHOD = type(type("", (), {"of": lambda self: None})().of)
+_MODULE = type(sys)
+_mro_of = type.__dict__["__mro__"].__get__
 CELL = "<repl:"
 
 #: Files that ran as `__main__` in this generation: their code counts as cell code.
@@ -57,4 +64,36 @@ def runs_cell_code(frame: FrameType | None) -> bool:
         if is_cell(frame.f_code.co_filename):
             return True
         frame = frame.f_back
+    return False
+
+
+def is_cells_call(call: Any, arguments: Any = ()) -> bool:
+    """Whether calling this with these arguments runs a cell's code, or something that only a cell would put off.
+
+    That is a function of a builtin module: a library that puts off `print` or `time.sleep` does so in a function of its
+    own. Runs none of the user's code, whatever the object is.
+    """
+    for _step in range(10):
+        kind: type = type(call)
+        if kind is _FUNCTION:
+            return is_cell(call.__code__.co_filename)
+        if kind is _BUILTIN:
+            owner = type(call.__self__)
+            if owner is not _contextvars.Context or call.__name__ != "run" or not arguments:
+                return owner is _MODULE
+            call, arguments = arguments[0], arguments[1:]
+        elif kind is getattr(sys.modules.get("functools"), "partial", None):
+            call, arguments = call.func, (*call.args, *arguments)
+        elif kind is _METHOD:
+            call = call.__func__
+        else:
+            return _calls_cell_code(kind)
+    return False
+
+
+def _calls_cell_code(kind: type) -> bool:
+    for base in _mro_of(kind):
+        call = type.__dict__["__dict__"].__get__(base).get("__call__")
+        if call is not None:
+            return type(call) is _FUNCTION and is_cell(call.__code__.co_filename)
     return False

@@ -1,4 +1,4 @@
-"""The front of `sh` and what it returns and raises. The work is in `shell`, loaded on the first call."""
+"""The fronts of `sh` and `ash`, what they return and raise. The work is in `shell` and `ash`, loaded on first use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ShResult(str):
 
 
 class ShError(RuntimeError):
-    """The command of an `sh` with `check=True` ended with another status than 0. `result` is its `ShResult`."""
+    """The command of an `sh` or `ash` ended with another status than 0. `result` is its `ShResult`."""
 
     def __init__(self, message: str, result: ShResult) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class ShError(RuntimeError):
 
 
 class ShTimeout(TimeoutError):
-    """The command of an `sh` was killed at its time limit. `result` is what it had written until then."""
+    """The command of an `sh` or `ash` was killed at its time limit. `result` is what it had written until then."""
 
     def __init__(self, message: str, result: ShResult) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ def sh(
     *,
     check: bool = True,
     timeout: float | None = DEFAULT.sh_timeout,
-    cwd: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ShResult:
     """Run a shell command and return its standard output as a `str` with attributes.
@@ -76,5 +76,26 @@ def sh(
     The result is standard output, trailing newline kept, with attributes .stdout .stderr .returncode .ok .truncated.
     Output is also shown live, as the cell's own. Standard input is empty. The call returns when the command has
     ended; what it left in the background is then killed (use subprocess.Popen for a server that shall stay).
+    The time limit of the cell (also 120 s by default) comes on top. To run several at once: `ash`.
     """
     return isolated_import("_repl_trio.worker.shell").run(cmd, timeout, cwd, env, check=check)  # type: ignore[no-any-return]
+
+
+async def ash(
+    cmd: Command,
+    *,
+    check: bool = True,
+    timeout: float | None = DEFAULT.sh_timeout,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ShResult:
+    """`sh` for asyncio: the same options, result and errors, and other tasks go on meanwhile.
+
+        r = await ash("make test", check=False)
+        import asyncio;  a, b = await asyncio.gather(ash("sleep 1; echo a"), ash("sleep 1; echo b"))
+
+    Works where asyncio does: with top-level `await`, and inside `asyncio.run(...)`. A task that is cancelled (a time
+    limit, `asyncio.wait_for`, an interrupt, the end of its cell) kills its command with everything in its group first.
+    See `help(sh)` for the rest.
+    """
+    return await isolated_import("_repl_trio.worker.ash").run(cmd, timeout, cwd, env, check=check)  # type: ignore[no-any-return]

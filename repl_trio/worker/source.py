@@ -5,11 +5,13 @@ import __future__
 
 import _ast
 
+from . import border
 from .preview import clip, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
+    from typing import Any
 
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST; importing `ast` costs 3 ms
 _TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -50,8 +52,16 @@ def compile_cell(source: str, name: str, flags: int) -> Program:
     """
     try:
         tree = compile(source, name, "exec", flags | _TOP_LEVEL_AWAIT | _ONLY_AST, True)
+        return _program(tree, name, flags)
     except UnicodeEncodeError as error:
         raise _no_utf8(source, name, error.start) from None
+    except SyntaxError as error:
+        if error.text is None and error.filename == name:
+            _add_line(error, source)
+        raise
+
+
+def _program(tree: Any, name: str, flags: int) -> Program:
     tail = None
     statements = tree.body
     if statements and type(statements[-1]) is _ast.Expr:
@@ -71,6 +81,22 @@ def compile_file(path: str) -> Program:
         return Program(compile(file.read(), path, "exec", 0, True), None, 0)
 
 
+def _add_line(error: SyntaxError, source: str) -> None:
+    """Show the line that an error of the compiler's later stages is about: they only look for it in a file.
+
+    Their columns count bytes of UTF-8, those of a SyntaxError characters.
+    """
+    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if error.lineno is None or not 0 < error.lineno <= len(lines):
+        return
+    error.text = line = lines[error.lineno - 1]
+    raw = line.encode("utf-8")
+    if error.offset is not None and error.offset > 0:
+        error.offset = len(raw[: error.offset - 1].decode("utf-8", "ignore")) + 1
+    if error.end_lineno == error.lineno and error.end_offset is not None and error.end_offset > 0:
+        error.end_offset = len(raw[: error.end_offset - 1].decode("utf-8", "ignore")) + 1
+
+
 def _no_utf8(source: str, name: str, index: int) -> SyntaxError:
     line = source.count("\n", 0, index) + 1
     start = source.rfind("\n", 0, index) + 1
@@ -82,11 +108,15 @@ def _no_utf8(source: str, name: str, index: int) -> SyntaxError:
 
 def run_program(program: Program, namespace: dict[str, object]) -> object:
     """Run a cell without top-level `await`; its value is that of the trailing expression, else None."""
-    if program.body is not None:
-        exec(program.body, namespace)
-    if program.tail is not None:
-        return eval(program.tail, namespace)
-    return None
+    try:
+        border.enter()
+        if program.body is not None:
+            exec(program.body, namespace)
+        if program.tail is not None:
+            return eval(program.tail, namespace)
+        return None
+    finally:
+        border.leave()
 
 
 async def await_program(program: Program, namespace: dict[str, object]) -> object:

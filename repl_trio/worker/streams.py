@@ -37,7 +37,10 @@ def _input(prompt: object = "", /) -> NoReturn:
     raise EOFError(f"input(): {_NO_TERMINAL}")
 
 
-def _breakpoint(*_arguments: object, **_named: object) -> NoReturn:
+def _breakpoint(*arguments: object, **named: object) -> object:
+    if os.environ.get("PYTHONBREAKPOINT"):
+        # Somebody chose what it is to do: nothing at all ("0"), or a function of his own.
+        return sys.__breakpointhook__(*arguments, **named)
     raise EOFError(f"breakpoint(): {_NO_DEBUGGER}")
 
 
@@ -50,12 +53,59 @@ def refuse_passwords(getpass: Any) -> None:
     getpass.getpass = getpass.unix_getpass = _getpass
 
 
+def refuse_debugger(pdb: Any) -> None:
+    """Let the freshly imported `pdb` say at once that nobody can be asked. One that is given its commands works."""
+    interact = pdb.Pdb.interaction
+
+    def interaction(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not self.use_rawinput:
+            return interact(self, *arguments, **named)
+        # Else the rest of the cell would be traced, and the next one.
+        sys.settrace(None)
+        raise EOFError(f"pdb: {_NO_DEBUGGER}")
+
+    pdb.Pdb.interaction = interaction
+
+
+class _Buffer(io.BufferedWriter):
+    """A buffer that stays open: a second text stream over it, once collected, would close it under the first."""
+
+    def close(self) -> None:
+        """Write out what is held."""
+        self.flush()
+
+    def detach(self) -> Any:
+        """The stream below, which stays in use here as well."""
+        self.flush()
+        return self.raw
+
+
+class _Text(io.TextIOWrapper):
+    """A text stream that stays open, because `logging` and others keep the object they were given."""
+
+    def close(self) -> None:
+        """Write out what is held."""
+        self.flush()
+
+    def detach(self) -> Any:
+        """The buffer below, which stays in use here as well."""
+        self.flush()
+        return self.buffer
+
+
+_FORM: dict[str, Any] = {
+    "encoding": "utf-8",
+    "errors": "backslashreplace",
+    "newline": "\n",
+    "line_buffering": True,
+    "write_through": False,
+}
+
+
 def _text_stream(descriptor: int, name: str) -> TextIOWrapper:
     raw = io.FileIO(descriptor, "w", closefd=False)
     raw.name = name
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
-    )
+    return _Text(_Buffer(raw), **_FORM)
 
 
 def _null_stream() -> TextIOWrapper:
@@ -130,17 +180,31 @@ class Streams:
                 # An object of the user's; what it still holds belongs where it points now.
                 outcome_of(_flush_foreign, now)
         self.flush()
-        for index, (number, private) in enumerate(self._private):
-            if _identity(number) != self._identity[index]:
-                os.dup2(private, number)
-        self.unblock()
+        self._restore_descriptors()
         if not _usable(self.stdout):
             self.stdout = _text_stream(1, "<stdout>")
         if not _usable(self.stderr):
             self.stderr = _text_stream(2, "<stderr>")
         if not _usable(self.stdin):
             self.stdin = _null_stream()
+        for stream in (self.stdout, self.stderr):
+            # The server reads UTF-8. How newlines are written cannot be asked, so this is not only done when needed.
+            try:
+                stream.reconfigure(**_FORM)
+            except (ValueError, OSError):
+                continue
         self._put_back()
+
+    def _restore_descriptors(self) -> None:
+        moved = False
+        for index, (number, private) in enumerate(self._private):
+            if _identity(number) != self._identity[index]:
+                os.dup2(private, number)
+                moved = True
+        self.unblock()
+        if moved:
+            # What was printed to a closed descriptor is still held, and would come with the next cell.
+            self.flush()
 
     def _put_back(self) -> None:
         sys.stdin = sys.__stdin__ = self.stdin  # type: ignore[misc]

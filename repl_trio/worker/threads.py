@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import _queue
 import _thread
 import sys
-import time
+from time import monotonic
 
 from . import origin
-from .gate import interrupts
+from .gate import interrupts, outcome_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: Seconds of one wait for a thread. A pool thread that finishes its work goes idle and does not end, so its end cannot
 #: be waited for; the stacks are looked at again after each slice.
 SLICE = 0.005
+#: Seconds for a cancelled timer's thread to end. It has nothing left to do.
+JOIN = 0.2
 
 
 def _names() -> dict[int, str]:
@@ -27,6 +34,62 @@ def _stacks(own: frozenset[int]) -> dict[int, bool]:
     return {number: origin.runs_cell_code(frame) for number, frame in frames.items() if number not in own}
 
 
+def cancel_waiting() -> int:
+    """Cancel a cell's calls that threads have not begun: timers and jobs of thread pools; their number."""
+    if _thread._count() <= 1:
+        return 0
+    return _cancel_timers() + _cancel_jobs()
+
+
+def _cancel_timers() -> int:
+    threading = sys.modules.get("threading")
+    kind = getattr(threading, "Timer", None)
+    frames = sys._current_frames()
+    cancelled = 0
+    for thread in list(getattr(threading, "_active", {}).values()):
+        if type(kind) is not type or not issubclass(type(thread), kind) or thread.finished.is_set():
+            continue
+        if origin.is_cells_call(getattr(thread, "function", None), getattr(thread, "args", ())):
+            # One that has fired already, or runs code of the cell between firings, is a thread like any other.
+            cancelled += not origin.runs_cell_code(frames.get(thread.ident))
+            thread.cancel()
+            thread.join(JOIN)
+    return cancelled
+
+
+def _cancel_jobs() -> int:
+    cancelled = 0
+    for queue in {id(queue): queue for queue in _job_queues()}.values():
+        for job in _all_of(queue):
+            future = getattr(job, "future", None)
+            if future is not None and origin.is_cells_call(*_call_of(job)):
+                # The future tells its waiters, which may be user code. The pool drops what is cancelled.
+                cancelled += outcome_of(future.cancel)[0] is True
+            queue.put(job)
+    return cancelled
+
+
+def _all_of(queue: Any) -> list[Any]:
+    jobs = []
+    while True:
+        try:
+            jobs.append(queue.get_nowait())
+        except _queue.Empty:
+            return jobs
+
+
+def _job_queues() -> list[Any]:
+    """The queues of all thread pools of `concurrent.futures`."""
+    pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", None)
+    return list(pools.values()) if pools else []
+
+
+def _call_of(job: Any) -> tuple[Any, Any]:
+    """What a pool is to call: (function, positional arguments)."""
+    task = getattr(job, "task", None)
+    return (task[0], task[1]) if type(task) is tuple else (getattr(job, "fn", None), getattr(job, "args", ()))
+
+
 def settle(own: frozenset[int], grace: float) -> tuple[list[str], list[str]]:
     """Give user threads up to `grace` seconds to end: (names of those still running user code, names of the others).
 
@@ -35,11 +98,11 @@ def settle(own: frozenset[int], grace: float) -> tuple[list[str], list[str]]:
     # One thread was started with `_thread`: our reader. Nothing to look at is the common case and must cost nothing.
     if _thread._count() <= 1:
         return [], []
-    deadline = time.monotonic() + grace
+    deadline = monotonic() + grace
     wait = _thread.allocate_lock()
     wait.acquire()
     stacks = _stacks(own)
-    while any(stacks.values()) and not interrupts.pending and time.monotonic() < deadline:
+    while any(stacks.values()) and not interrupts.pending and monotonic() < deadline:
         wait.acquire(timeout=SLICE)
         stacks = _stacks(own)
     names = _names()

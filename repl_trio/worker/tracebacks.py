@@ -17,8 +17,8 @@ import tokenize
 import traceback
 import unicodedata
 
-from . import origin
-from .preview import INTERRUPTS, name_of, printable
+from . import notebook, origin
+from .preview import INTERRUPTS, clip, name_of, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,25 +31,36 @@ PRELOADED = (ast, linecache, os, tokenize, unicodedata)
 HEAD = 3_000
 #: Innermost frames looked at in one traceback: a raised recursion limit can make a million of them.
 FRAMES = 2_000
+#: Entries at the beginning and at the end of one traceback that are shown. Functions that call one another without end
+#: make a thousand that the interpreter's own folding of equal ones does not meet.
+FIRST = 12
+LAST = 24
+#: Bytes of a class's or module's name.
+NAME = 200
 #: Exceptions followed along causes, contexts and groups.
 EXCEPTIONS = 200
 
 _OURS, _LIBRARY, _USER = range(3)
-_SHELL_HINT = 'Hint: this is plain Python; run shell commands with sh("...").\n'
+_trace_of = BaseException.__dict__["__traceback__"].__get__
+_plain_name = type.__dict__["__qualname__"].__get__
+_plain_module = type.__dict__["__module__"].__get__
 
 
 class _Frames(list):  # type: ignore[type-arg]
     """The frames of one exception, in runs of user frames (a StackSummary) and of library frames (their number)."""
 
     def format(self, **_options: Any) -> list[str]:
-        """The lines, as `StackSummary.format` gives them."""
-        lines: list[str] = []
+        """The entries, as `StackSummary.format` gives them; the middle of a long list is left out."""
+        entries: list[str] = []
         for piece in self:
             if isinstance(piece, int):
-                lines.append(f"  [{piece} library frame{'' if piece == 1 else 's'}]\n")
+                entries.append(f"  [{piece} library frame{'' if piece == 1 else 's'}]\n")
             else:
-                lines += piece.format()
-        return lines
+                entries += piece.format()
+        left_out = len(entries) - FIRST - LAST
+        if left_out > 1:
+            entries[FIRST:-LAST] = [f"  [{left_out} frames left out]\n"]
+        return entries
 
 
 def _kinds(trace: TracebackType | None) -> list[int]:
@@ -107,19 +118,31 @@ def _tidy(report: Any, error: BaseException) -> None:
 
 def exception_text(error: BaseException) -> str:
     """The whole text, unbounded but for the number of frames."""
+    try:
+        text = _report(error)
+    except Exception as failure:  # noqa: BLE001 - whatever the exception's own attributes and methods raise
+        return _plain_report(error, failure)
+    if type(error) is SyntaxError and origin.is_cell(error.filename or "") and type(error.text) is str:
+        text += notebook.hint(error.text)
+    elif type(error) is NameError:
+        text += notebook.command_hint(error, _trace_of(error))
+    return text
+
+
+def _report(error: BaseException) -> str:
     report = traceback.TracebackException(
         type(error), error, error.__traceback__, limit=-FRAMES, lookup_lines=False, compact=True
     )
     _tidy(report, error)
-    text = "".join(report.format())
-    if type(error) is SyntaxError and _is_shell_line(error):
-        text += _SHELL_HINT
-    return text
+    return "".join(report.format())
 
 
-def _is_shell_line(error: SyntaxError) -> bool:
-    line = error.text
-    return type(line) is str and origin.is_cell(error.filename or "") and line.lstrip()[:1] in ("!", "%")
+def _plain_report(error: BaseException, failure: BaseException) -> str:
+    """Frames, type and arguments' text without asking the exception anything."""
+    trace = _trace_of(error)
+    frames = _collapsed(traceback.StackSummary.extract(traceback.walk_tb(trace), limit=-FRAMES), _kinds(trace))
+    lines = ["Traceback (most recent call last):\n", *frames.format()] if frames else []
+    return "".join([*lines, f"{name_of(error)}: (its text cannot be shown: {name_of(failure)})\n"])
 
 
 def interrupt_text(error: BaseException) -> str:
@@ -143,7 +166,7 @@ def bounded(text: str, size: int) -> tuple[str, bool]:
 
 
 def type_name(error: BaseException) -> str:
-    """The class of an exception, with its module unless that is builtins or the cells' own."""
+    """The class of an exception, with its module unless that is builtins or the cells' own. No code of its own runs."""
     kind = type(error)
-    module = kind.__module__
-    return kind.__qualname__ if module in ("builtins", "__main__", None) else f"{module}.{kind.__qualname__}"
+    module, name = _plain_module(kind), clip(printable(_plain_name(kind)), NAME)[0]
+    return name if type(module) is not str or module in ("builtins", "__main__") else f"{clip(module, NAME)[0]}.{name}"

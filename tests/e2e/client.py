@@ -211,6 +211,11 @@ class Client(ServerProcess):
         with self.news:
             return bool(self._answers.get(identity(request_id)))
 
+    def unclaimed(self) -> list[Message]:
+        """The responses that have arrived and that nobody asked for: a second answer, or one to a cancelled request."""
+        with self.news:
+            return [message for messages in self._answers.values() for message in messages]
+
     def notifications(self, method: str = "notifications/progress") -> list[Message]:
         """The params of all notifications with this method so far."""
         with self.news:

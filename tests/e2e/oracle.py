@@ -5,7 +5,9 @@ The judges are the SDK's published models (`mcp_types`) and `jsonschema`; neithe
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 import json
 from typing import Any, NoReturn
 
@@ -15,6 +17,7 @@ from mcp_types import methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from repl_trio.limits import DEFAULT
+from repl_trio.server import schemas
 from repl_trio.server.tools import tools
 
 Message = dict[str, Any]
@@ -123,14 +126,17 @@ class Oracle:
         """One `CallToolResult`: text, structuredContent under the tool's schema, and an honest `isError`."""
         structured = result["structuredContent"]
         output_validators()[tool].validate(structured)
-        if not result["content"] or any(block["type"] == "text" and not block["text"] for block in result["content"]):
+        text, *images = result["content"] or [{}]
+        if text.get("type") != "text" or not text["text"]:
             raise Violation("a result without text")
+        check_artifacts(tool, structured)
+        check_images(structured, images)
         failed = structured.get("success") is False
         if result["isError"] is not failed:
             raise Violation(f"isError is {result['isError']}, success {structured.get('success')}")
         if failed and not structured.get("error_code"):
             raise Violation("a failure without an error_code")
-        size = sum(len(json.dumps(part, separators=(",", ":"))) for part in (result["content"], structured))
+        size = sum(len(json.dumps(part, separators=(",", ":"))) for part in (text, structured))
         if self.result_bytes is not None and size > self.result_bytes:
             raise Violation(f"text and structuredContent have {size} bytes; the limit is {self.result_bytes}")
 
@@ -144,6 +150,65 @@ class Oracle:
     def _spoken(self) -> str:
         # A client of the handshake era may ping before it initializes; the newest version is then as good as any.
         return self.version or HANDSHAKE_PROTOCOL_VERSIONS[-1]
+
+
+def check_artifacts(tool: str, structured: Message) -> None:
+    """What a run's result says of artifacts: the schema of the tool leaves the form of its entries open."""
+    if tool.startswith("artifact_"):
+        return
+    for key, validator in entry_validators().items():
+        for entry in structured.get(key, []):
+            validator.validate(entry)
+    told = [entry["id"] for entry in structured.get("artifacts", [])]
+    if len(set(told)) != len(told):
+        raise Violation(f"an artifact twice: {told}")
+    if not {image["artifact_id"] for image in structured.get("images", [])} <= set(told):
+        raise Violation("an image that is no artifact")
+
+
+def check_images(structured: Message, blocks: list[Message]) -> None:
+    """The image blocks behind the text: real images, in bounds, those that the result says it shows."""
+    told = [image for image in structured.get("images", []) if image["shown"]]
+    if structured.get("encoding") == "image":
+        told = [{"media_type": structured["media_type"], "size": structured["size"]}]
+    if len(told) != len(blocks):
+        raise Violation(f"{len(blocks)} image blocks, {len(told)} are told of")
+    sizes = []
+    for image, block in zip(told, blocks, strict=True):
+        _keys(block, {"type", "data", "mimeType"})
+        content = base64.b64decode(block["data"], validate=True)
+        sizes.append(len(content))
+        if (block["type"], block["mimeType"], len(content)) != ("image", image["media_type"], image["size"]):
+            raise Violation(f"the block {block['type']} {block['mimeType']} of {len(content)} bytes is not {image}")
+        width, height = pixels(content, block["mimeType"])
+        if (image.get("width", width), image.get("height", height)) != (width, height):
+            raise Violation(f"{image} is {width}x{height}")
+    if len(sizes) > DEFAULT.images or sum(sizes) > DEFAULT.images_bytes or max(sizes, default=0) > DEFAULT.image_bytes:
+        raise Violation(f"images of {sizes} bytes")
+
+
+def pixels(content: bytes, media_type: str) -> tuple[int, int]:
+    """Width and height of an image, decoded by somebody else. Raises `Violation` for what is none."""
+    import PIL.Image  # 0.1 s that few tests need
+
+    try:
+        with PIL.Image.open(io.BytesIO(content)) as image:
+            image.load()
+            kind, size = image.get_format_mimetype(), image.size
+    except (OSError, ValueError) as error:
+        raise Violation(f"no image: {error}") from None
+    if kind != media_type:
+        raise Violation(f"{kind} is told to be {media_type}")
+    return size
+
+
+@functools.cache
+def entry_validators() -> dict[str, jsonschema.Draft202012Validator]:
+    """For the entries of a run's result."""
+    shapes = {"artifacts": schemas.shape(schemas.ARTIFACT, required=list(schemas.ARTIFACT))}
+    needed = [name for name in schemas.IMAGE if name not in ("width", "height")]
+    shapes["images"] = schemas.shape(schemas.IMAGE, required=needed)
+    return {key: jsonschema.Draft202012Validator(shape) for key, shape in shapes.items()}
 
 
 @functools.cache

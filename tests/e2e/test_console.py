@@ -68,6 +68,24 @@ def test_ctrl_c_interrupts_a_cell_and_keeps_the_state(tmp_path: Path) -> None:
         assert_gone(worker)
 
 
+@pytest.mark.parametrize("farewell", ["exit()", "quit() "])
+def test_what_leaves_python_leaves_the_console(tmp_path: Path, farewell: str) -> None:
+    with terminal("console", cwd=tmp_path) as screen:
+        screen.prompt()
+        assert "exit()" in screen.run("exit")  # as every Python says, and it is true here
+        screen.type(f"{farewell}\r")
+        assert screen.end() == 0
+
+
+def test_what_a_terminal_does_not_show_is_told(tmp_path: Path) -> None:
+    with terminal("console", cwd=tmp_path) as screen:
+        screen.prompt()
+        told = screen.run("display(b'\\x89PNG\\r\\n\\x1a\\n' + bytes(100))")
+        assert "image/png, 108 bytes, which a terminal does not show]" in told
+        screen.type(CTRL_D)
+        assert screen.end() == 0
+
+
 def test_ctrl_c_at_the_prompt_clears_the_line(tmp_path: Path) -> None:
     with terminal("console", cwd=tmp_path) as screen:
         screen.prompt()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 
+import jsonschema
 import pytest
 
 from tests.e2e import server_process
 from tests.e2e.client import MODERN, Client, Message, Violation, envelope
 from tests.e2e.oracle import Oracle
+from tests.server.test_pictures import image_of
 
 HEALTH = {"name": "python_session_close", "arguments": {}}
 GOOD: Message = {
@@ -17,6 +20,7 @@ GOOD: Message = {
     "structuredContent": {"closed": True, "session_id": "s1"},
     "isError": False,
 }
+IMAGE: Message = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 FAILED: Message = {"success": False, "error": "no", "error_code": "UNKNOWN_SESSION"}
 
 
@@ -37,6 +41,56 @@ def test_a_good_answer_passes_once() -> None:
     assert oracle.check(answer())["id"] == 1
     with pytest.raises(Violation, match="second"):
         oracle.check(answer())
+
+
+PNG = image_of("image/png", (64, 48))
+SHOWN: Message = {
+    "artifact_id": "a1",
+    "media_type": "image/png",
+    "size": len(PNG),
+    "width": 64,
+    "height": 48,
+    "shown": True,
+}
+ENTRY: Message = {
+    "id": "a1",
+    "name": "figure 1",
+    "kind": "image",
+    "media_type": "image/png",
+    "size": len(PNG),
+    "complete": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("image", "entry", "blocks"),
+    [
+        ({}, {}, []),
+        ({}, {}, [PNG, PNG]),
+        ({"shown": False}, {}, [PNG]),
+        ({"width": 63}, {}, [PNG]),
+        ({"size": 1}, {}, [PNG]),
+        ({"artifact_id": "a2"}, {}, [PNG]),
+        ({"extra": 1}, {}, [PNG]),
+        ({}, {"size": "1"}, [PNG]),
+        ({"size": 3}, {}, [b"abc"]),
+        ({"size": len(PNG) - 40}, {}, [PNG[:-40]]),
+    ],
+)
+def test_images_are_judged(image: Message, entry: Message, blocks: list[bytes]) -> None:
+    oracle = Oracle()
+    structured: Message = {"status": "finished", "success": True, "artifacts": [ENTRY], "images": [SHOWN]}
+    text = {"type": "text", "text": "x"}
+    good = {"content": [text, block_of(PNG)], "structuredContent": structured, "isError": False}
+    oracle.check_tool_result("execute_python", good)
+    changed = structured | {"artifacts": [ENTRY | entry], "images": [SHOWN | image]}
+    bad = good | {"content": [text, *map(block_of, blocks)], "structuredContent": changed}
+    with pytest.raises((Violation, jsonschema.ValidationError)):
+        oracle.check_tool_result("execute_python", bad)
+
+
+def block_of(content: bytes) -> Message:
+    return {"type": "image", "data": base64.b64encode(content).decode(), "mimeType": "image/png"}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +120,8 @@ def test_a_good_answer_passes_once() -> None:
         answer(GOOD | {"content": [{"type": "text"}]}),
         answer(GOOD | {"content": [{"type": "text", "text": ""}]}),
         answer(GOOD | {"content": [{"type": "text", "text": "\ud800"}]}),
+        answer(GOOD | {"content": [*GOOD["content"], IMAGE]}),
+        answer(GOOD | {"content": [IMAGE]}),
         answer(GOOD | {"content": [{"type": "text", "text": "x" * 40_001}]}),
         answer(GOOD | {"structuredContent": {"closed": "yes"}}),
         answer(GOOD | {"structuredContent": {"unknown": 1}}),

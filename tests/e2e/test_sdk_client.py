@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from mcp.shared.message import SessionMessage
 
 from tests.e2e.client import MODERN, server_command, wait_gone
 from tests.e2e.oracle import Oracle
+from tests.server.test_pictures import image_of
 
 BOUND = 60.0
 """seconds. For a whole test."""
@@ -109,7 +111,7 @@ async def test_it_lists_and_calls(mode: str, tmp_path: Path) -> None:
     async with connected(tmp_path, mode) as client:
         listed = await client.list_tools()
         assert listed.tools[0].name == "execute_python"
-        assert len(listed.tools) == 9
+        assert len(listed.tools) == 11
         assert all(tool.output_schema and tool.annotations for tool in listed.tools)
         session = await session_of(client)
         result = await client.call_tool("execute_python", {"code": "x = 20\nx + 1", **session})
@@ -163,6 +165,23 @@ async def test_a_failed_cell_is_an_error_result(mode: str, tmp_path: Path) -> No
         assert result.structured_content["error_code"] == "EXCEPTION"
         assert "ZeroDivisionError" in result.structured_content["error"]
         assert result.structured_content["stdout"] == "before\n"
+
+
+@each_mode
+async def test_an_image_arrives_as_an_image(mode: str, tmp_path: Path) -> None:
+    content = base64.b64encode(image_of("image/png")).decode()
+    async with connected(tmp_path, mode) as client:
+        session = await session_of(client)
+        code = f"import base64; display(base64.b64decode({content!r}))"
+        result = await client.call_tool("execute_python", {"code": code, **session})
+        text, block = result.content
+        assert isinstance(text, mcp_types.TextContent)
+        assert isinstance(block, mcp_types.ImageContent)
+        assert (block.mime_type, block.data) == ("image/png", content)
+        assert result.structured_content is not None
+        (image,) = result.structured_content["images"]
+        again = await client.call_tool("artifact_read", {"artifact_id": image["artifact_id"]})
+        assert again.content[1] == block
 
 
 @each_mode

@@ -16,7 +16,7 @@ from repl_trio.session.session import Session, Surroundings
 from repl_trio.values import Cell
 from tests.fakes.generation import FakeGeneration, Workshop
 
-INT, TERM, KILL, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGKILL, 10
+INT, TERM, KILL, USR1, URG = signal.SIGINT, signal.SIGTERM, signal.SIGKILL, 10, 23
 ENDLESS = Cell("while True: pass", 10.0)
 QUICK = Cell("1 + 1", 10.0)
 HANG = 100.0
@@ -28,7 +28,7 @@ async def open_session(limits: Limits | None = None) -> AsyncIterator[tuple[Sess
     numbers = count(1)
     with trio.fail_after(HANG):
         async with trio.open_nursery() as nursery:
-            surroundings = Surroundings(nursery, limits or Limits(), {}, lambda: f"r{next(numbers)}")
+            surroundings = Surroundings(nursery, limits or Limits(), {}, lambda letter: f"{letter}{next(numbers)}")
             session = Session("s1", "one", str(Path.cwd()), None, surroundings)
             await trio.lowlevel.checkpoint()
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import sys
@@ -43,6 +44,51 @@ async def test_a_reader_gives_what_is_there_then_the_end() -> None:
         assert await reader.receive() == b""
     reader.close()
     assert (reader.read_now(), reader.drain(), await reader.receive()) == (b"", [], b"")
+
+
+def without_splice(_from: int, _to: int, _count: int) -> int:
+    raise OSError(errno.EINVAL, "no splice here")
+
+
+@pytest.mark.parametrize("spliced", [True, False])
+@pytest.mark.parametrize("last", [0, 1, 10_000, 65_536, 200_000])
+async def test_a_skim_drops_all_but_the_last_bytes(monkeypatch: pytest.MonkeyPatch, spliced: bool, last: int) -> None:
+    if not spliced:
+        monkeypatch.setattr(os, "splice", without_splice, raising=False)
+    reading, writing = pipe()
+    reader = PipeReader(reading)
+    reader.widen()
+    flood = b"".join(b"%07d\n" % number for number in range(25_000))
+    written = os.write(writing, flood)
+    descriptors = len(os.listdir("/dev/fd"))
+    dropped, rest = reader.skim(last)
+    assert dropped == max(written - last, 0)
+    assert rest == flood[:written][dropped:]
+    assert len(os.listdir("/dev/fd")) == descriptors
+    assert reader.skim(last) == (0, b"")
+    os.write(writing, b"more")
+    assert reader.skim(4) == (0, b"more")
+    os.close(writing)
+    assert reader.skim(last) == (0, b"")
+    reader.close()
+    assert reader.skim(last) == (0, b"")
+
+
+def test_a_pipe_that_may_not_grow_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise PermissionError(errno.EPERM, "too many pipes")
+
+    reading, writing = pipe()
+    reader = PipeReader(reading)
+    if sys.platform == "linux":
+        assert reader.widen() == 1_048_576
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "fcntl", refuse)
+        assert reader.widen() == 65_536
+    os.close(writing)
+    os.close(reader._fd)
+    reader._fd = -1
+    assert reader.widen() == 65_536
 
 
 async def test_a_close_wakes_a_reader() -> None:

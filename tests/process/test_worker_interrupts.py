@@ -1,6 +1,8 @@
 """Interrupts: they end user code, whatever it does and at whatever moment they come, and nothing else."""
 
+import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,6 +254,160 @@ def test_a_handler_of_the_cells_own_works_while_it_runs(worker: WorkerDriver) ->
     assert (answer.value, answer.interrupted) == ([1], False)
 
 
+# -- what keeps SIGINT away: the server insists ----------------------------------------------------------------
+
+
+def insist(worker: WorkerDriver) -> None:
+    os.kill(worker.pid, signal.SIGURG)
+
+
+def in_system(worker: WorkerDriver) -> int:
+    """Wait until the worker has given SIGINT up for an `os.system`; the pid of the command."""
+    for _look in range(2_000):
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+        ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+        children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+        if ignored >> (signal.SIGINT - 1) & 1 and children:
+            return int(children[0])
+        worker.pause(0.005)
+    raise AssertionError("no command was started")
+
+
+def test_a_cell_in_os_system_ends_with_its_command(worker: WorkerDriver) -> None:
+    run_id = worker.start("import os\nos.system('exec sleep 600')\nprint('went on')")
+    command = in_system(worker)
+    worker.interrupt()
+    insist(worker)
+    os.kill(command, signal.SIGINT)
+    answer = worker.answer(run_id)
+    assert answer.error.startswith("KeyboardInterrupt: interrupted")
+    assert ", line 2, in <module>\n    os.system('exec sleep 600')" in answer.error
+    assert (answer.stdout, answer.interrupted) == ("", True)
+    lives_on(worker)
+
+
+TAKEN = {
+    "ignored": "signal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "handled": "signal.signal(signal.SIGINT, lambda *_: None)",
+    "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])",
+}
+
+
+@pytest.mark.parametrize("code", TAKEN.values(), ids=TAKEN.keys())
+def test_a_cell_that_took_sigint_for_itself_is_ended_by_insisting(worker: WorkerDriver, code: str) -> None:
+    for wait in ("time.sleep(600)", "while True: pass", "asyncio.run(spin())"):
+        run_id = worker.start(f"import signal\n{code}\nprint('running')\n{wait}")
+        worker.wait_output("running\n")
+        worker.interrupt()
+        # The first is not meant for it. Two that come close together are one to the kernel.
+        answer = worker.signal_until_answer(run_id, signal.SIGURG)
+        assert (answer.success, answer.interrupted) == (False, True), wait
+        assert 'File "<repl:' in answer.error, wait
+        lives_on(worker)
+
+
+def test_the_first_insisting_leaves_a_handler_of_the_cells_own_in_peace(worker: WorkerDriver) -> None:
+    run_id = worker.start(
+        "import signal\nseen = []\nsignal.signal(signal.SIGINT, lambda *_: seen.append(2))\n"
+        "print('running')\nwhile not seen: time.sleep(0.001)\nprint('seen')\ntime.sleep(0.1)\n'ended by itself'"
+    )
+    worker.wait_output("running\n")
+    worker.interrupt()
+    worker.wait_output("seen\n")
+    insist(worker)
+    answer = worker.answer(run_id)
+    assert (answer.value, answer.interrupted) == ("ended by itself", False)
+    lives_on(worker)
+
+
+def test_insisting_on_what_has_landed_changes_nothing(worker: WorkerDriver) -> None:
+    run_id = worker.start(
+        "try:\n    print('running')\n    time.sleep(600)\nfinally:\n    print('cleaning')\n    time.sleep(0.1)\n"
+        "    print('saved')"
+    )
+    worker.wait_output("running\n")
+    worker.interrupt()
+    worker.wait_output("cleaning\n")
+    insist(worker)
+    answer = worker.answer(run_id)
+    assert answer.stdout.endswith("saved\n")
+    assert answer.interrupted
+    for _again in range(20):
+        insist(worker)
+        answer = worker.cell("mark")
+        assert (answer.value, answer.interrupted) == (41, False)
+
+
+SWALLOWING = {
+    "__del__": "class D:\n    def __del__(self): wait()\nD()",
+    "weakref": "import weakref\nclass D: pass\nd = D(); r = weakref.ref(d, lambda _: wait()); del d",
+    "await": "class D:\n    def __del__(self): wait()\nawait asyncio.sleep(0); D()",
+}
+
+
+@pytest.mark.parametrize("code", SWALLOWING.values(), ids=SWALLOWING.keys())
+def test_insisting_meets_an_interrupt_that_the_interpreter_swallowed(worker: WorkerDriver, code: str) -> None:
+    worker.cell("def wait():\n    print('running')\n    time.sleep(600)")
+    run_id = worker.start(f"{code}\nprint('swallowed')\ntime.sleep(600)")
+    worker.wait_output("running\n")
+    worker.interrupt()
+    worker.wait_output("swallowed\n")
+    insist(worker)
+    answer = worker.answer(run_id)
+    assert answer.error.startswith("KeyboardInterrupt: interrupted")
+    assert (answer.stdout, answer.stderr) == ("running\nswallowed\n", "")
+    worker.cell("D = r = None")
+    lives_on(worker)
+
+
+# -- what a cell leaves of the handling --------------------------------------------------------------------------
+
+
+def test_a_late_interrupt_does_not_meet_the_handler_of_the_cell_before(worker: WorkerDriver) -> None:
+    for code in ("signal.SIG_DFL", "lambda *_: print('late')"):
+        worker.cell(f"import signal\nsignal.signal(signal.SIGINT, {code})\nNone")
+        worker.interrupt()
+        answer = worker.cell("mark")
+        assert (answer.value, answer.interrupted, answer.stdout) == (41, False, "")
+
+
+def test_an_interrupt_that_a_cell_had_blocked_is_not_the_next_cells(worker: WorkerDriver) -> None:
+    # Long after a run an interrupt that meets a waiting frame is that frame's; here every moment is long after.
+    worker.cell("sys.modules['_repl_trio.worker.generation'].LATE = 0.0")
+    run_id = worker.start(
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('running')\n"
+        "while signal.SIGINT not in signal.sigpending(): time.sleep(0.001)\n7"
+    )
+    worker.wait_output("running\n")
+    worker.interrupt()
+    assert worker.answer(run_id).value == 7
+    answer = worker.cell("mark")
+    assert (answer.value, answer.interrupted) == (41, False)
+
+
+def test_asyncio_in_debug_mode_loses_no_step(worker: WorkerDriver) -> None:
+    """In that mode asyncio runs other modules at each turn, and an interrupt falls into one of them now and then."""
+    for number in range(15):
+        run_id = worker.start("print('running')\nasyncio.run(spin(), debug=True)")
+        worker.wait_output("running\n")
+        worker.pause(0.02 + number * 0.0003)
+        worker.interrupt()
+        answer = worker.answer(run_id)
+        assert answer.interrupted
+        assert "Exception in callback" not in answer.stderr
+    lives_on(worker)
+
+
+STREAMS = """
+async def echo(reader, writer):
+    while data := await reader.read(99): writer.write(data)
+server = await asyncio.start_server(echo, "127.0.0.1", 0)
+reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+try:
+    while True: writer.write(b"x" * 99); await reader.readexactly(99)
+finally: writer.close(); server.close()
+"""
+
 KINDS = {
     "spin": "while True: pass",
     "calls": "def f(n): return f(n - 1) if n else 0\nwhile True: f(20)",
@@ -263,6 +419,8 @@ KINDS = {
     "await gather": "await asyncio.gather(spin(), spin(), asyncio.sleep(600))",
     "background": "t = asyncio.create_task(spin())\nawait asyncio.sleep(600)",
     "asyncio.run": "asyncio.run(spin())",
+    "debug mode": "asyncio.run(spin(), debug=True)",
+    "streams": STREAMS,
     "sh": "while True: sh('true')",
     "repr": "[SlowRepr(), SlowRepr()]",
     "text": "raise SlowText",

@@ -185,6 +185,141 @@ def test_a_large_output_arrives_whole(worker: WorkerDriver) -> None:
     assert len(answer.stdout.splitlines()) == 20000
 
 
+ORDER = (
+    "import ctypes, os\nlibc = ctypes.CDLL(None)\n"
+    "for n in range(50):\n"
+    "    print('print', n)\n"
+    "    libc.printf(b'printf %d\\n', n); libc.fflush(None)\n"
+    "    os.write(1, b'write %d\\n' % n)\n"
+    "    os.system(f'echo echo {n}')\n"
+)
+
+
+def test_the_order_within_a_stream_is_exact(worker: WorkerDriver) -> None:
+    answer = worker.cell(ORDER)
+    if "ModuleNotFoundError" in (answer.error or ""):
+        pytest.skip("this interpreter has no ctypes")
+    expected = [f"{who} {n}" for n in range(50) for who in ("print", "printf", "write", "echo")]
+    assert answer.stdout.splitlines() == expected
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "sys.stderr.close()",
+        "with sys.stderr: pass",
+        "sys.stderr = io.TextIOWrapper(sys.stderr.buffer)",
+        "sys.stderr = io.TextIOWrapper(sys.stderr.detach())",
+        "io.open(2, 'w')",
+        "sys.stderr = None",
+        "os.close(2)",
+    ],
+)
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_a_log_that_is_set_up_once_works_for_ever(worker: WorkerDriver, harm: str) -> None:
+    worker.cell("import gc, io, logging, os, sys\nlogging.basicConfig(format='%(message)s', level=10)")
+    worker.cell(harm)
+    worker.cell("_ = gc.collect()")
+    assert worker.cell("logging.info('here')").stderr == "here\n"
+
+
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_a_stream_has_its_form_again(worker: WorkerDriver) -> None:
+    form = "encoding='ascii', errors='strict', newline='\\r\\n', line_buffering=False, write_through=True"
+    failed = worker.cell(f"import sys\nsys.stdout.reconfigure({form})\nprint('a\u00e9')")
+    assert "UnicodeEncodeError" in failed.error
+    answer = worker.cell("print('a\u00e9\\ud800')\n[sys.stdout.line_buffering, sys.stdout.write_through]")
+    assert (answer.stdout, answer.value) == ("a\u00e9\\ud800\n", [True, False])
+
+
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_what_was_printed_to_a_closed_descriptor_stays_with_its_cell(worker: WorkerDriver) -> None:
+    assert worker.cell("import os\nos.close(1)\nprint('held')").stdout == "held\n"
+    assert worker.cell("print('next')").stdout == "next\n"
+
+
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_a_redirection_ends_with_its_interrupted_cell(worker: WorkerDriver) -> None:
+    run_id = worker.start(
+        "import contextlib, io, time\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n    print('lost')\n    time.sleep(60)"
+    )
+    assert worker.interrupt_until_answer(run_id).interrupted
+    assert worker.cell("print('seen')").stdout == "seen\n"
+
+
+def test_bytes_that_are_no_text_and_a_line_of_50_mb(worker: WorkerDriver) -> None:
+    assert worker.cell("import sys\n_ = sys.stdout.buffer.write(b'\\xff ok\\n')").stdout == "\ufffd ok\n"
+    run_id = worker.start("print('x' * 50_000_000)")
+    worker.wait_output("\n")
+    assert len(worker.answer(run_id).stdout) == 50_000_001
+
+
+# -- nobody to ask ---------------------------------------------------------------------------------------------
+
+DEBUGGERS = [
+    "breakpoint()",
+    "import pdb; pdb.set_trace(); y = 2",
+    "import pdb\ndef f():\n    a = 1\n    pdb.set_trace()\n    return a\nf()",
+    "import pdb; pdb.Pdb().set_trace()",
+    "import pdb; pdb.run('a = 1; b = 2')",
+    "import pdb; pdb.runeval('1 + 1')",
+    "import pdb\ntry: 1/0\nexcept Exception as e: pdb.post_mortem(e.__traceback__)",
+    "import asyncio, pdb\nawait asyncio.sleep(0)\npdb.set_trace()\nawait asyncio.sleep(0)",
+]
+
+
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_a_debugger_says_at_once_that_nobody_is_there(worker: WorkerDriver) -> None:
+    worker.cell("kept = 7")
+    for code in DEBUGGERS:
+        answer = worker.cell(code)
+        assert "EOFError: " in answer.error, code
+        assert "there is no terminal for a debugger: print values" in answer.error
+        following = worker.cell("import sys\n[kept, sys.gettrace() is None]")
+        assert following.value == [7, True], code
+
+
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_a_debugger_with_commands_of_its_own_works(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "import io, pdb\nx, told = 5, io.StringIO()\n"
+        "pdb.Pdb(stdin=io.StringIO('p x + 1\\nc\\n'), stdout=told).set_trace()\nx = 6\n'(Pdb) 6' in told.getvalue()"
+    )
+    assert (answer.value, answer.error) == (True, None)
+    assert worker.cell("import os; os.environ['PYTHONBREAKPOINT'] = '0'\nbreakpoint()\n1").value == 1
+
+
+@pytest.mark.parametrize("worker", EXTREMES, indirect=True)
+def test_what_asks_fails_or_finds_nothing_at_once(worker: WorkerDriver) -> None:
+    for code in ("input('? ')", "import getpass; getpass.getpass()"):
+        assert "put the value into the code" in worker.cell(code).error
+    code = (
+        "import sys, os, code\ncode.interact(banner='')\n[sys.stdin.readline(), sys.stdin.read(), os.read(0, 9) == b'']"
+    )
+    assert worker.cell(code).value == ["", "", True]
+
+
+# -- no descriptor left ----------------------------------------------------------------------------------------
+
+EXHAUST = (
+    "import os, resource\nheld = []\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (1_100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+    "try:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError: pass\n"
+)
+
+
+def test_without_a_descriptor_left_cells_still_run_and_fail_in_words(worker: WorkerDriver) -> None:
+    assert worker.cell(EXHAUST + "1 / 0").error.endswith("ZeroDivisionError: division by zero")
+    assert worker.cell("x =").error.endswith("SyntaxError: invalid syntax")
+    # The first `await` loads asyncio and makes the loop.
+    answer = worker.cell("import asyncio\nawait asyncio.sleep(0)\nprint('here')\n5")
+    assert (answer.value, answer.stdout, answer.error) == (5, "here\n", None)
+    for code in ("sh('true')", "import decimal"):
+        assert "Too many open files" in worker.cell(code).error
+    assert worker.cell("for fd in held: os.close(fd)\nimport decimal\nsh('echo again').strip()").value == "again"
+
+
 def test_environment_is_the_users(tmp_path: Path) -> None:
     with WorkerDriver(sys.executable, tmp_path, {"MARK": "set"}) as worker:
         worker.ready()

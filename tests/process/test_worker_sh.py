@@ -77,7 +77,7 @@ def test_surroundings_of_a_command(worker: WorkerDriver, tmp_path: Path) -> None
     assert worker.cell("[int(x) for x in sh('ps -o pgid= -p $$; echo $$').split()]").value[0] != worker.pid
 
 
-def test_a_timeout_kills_the_group_and_keeps_what_came(worker: WorkerDriver, tmp_path: Path) -> None:
+def test_sh_a02_a_timeout_kills_the_group_and_keeps_what_came(worker: WorkerDriver, tmp_path: Path) -> None:
     answer = worker.cell("sh('sleep 600 & echo $! > pid; echo first; sleep 600', timeout=0.3)")
     assert answer.error_type == "ShTimeout"
     assert "killed after 0.3 s" in answer.error
@@ -90,31 +90,40 @@ def test_a_timeout_kills_the_group_and_keeps_what_came(worker: WorkerDriver, tmp
     assert told.value == ["first\n", -9]
 
 
-@pytest.mark.parametrize("detach", ["", "setsid "])
-@pytest.mark.parametrize(
-    "work",
-    [
-        "exec sleep 600",
-        "exec sleep 600 >/dev/null",
-        "while :; do echo noise >&2 || exit; sleep 0.001; done",
-    ],
-)
-def test_it_ends_with_the_shell_whoever_holds_the_pipes(tmp_path: Path, detach: str, work: str) -> None:
-    with WorkerDriver(interpreter("3.12"), tmp_path) as worker:
-        worker.ready()
-        background = f"{detach}sh -c 'echo $$ > pid; {work}'"
-        command = f"{background} & while [ ! -s pid ]; do sleep 0.01; done; echo started"
-        run_id = worker.start(
-            f"import time\nt = time.monotonic()\nr = sh({command!r})\n[r.stdout, time.monotonic() - t < 10]"
-        )
-        assert worker.answer(run_id).value == ["started\n", True]
+WORK = ["exec sleep 600", "exec sleep 600 >/dev/null", "while :; do echo noise >&2 || exit; sleep 0.001; done"]
+
+
+def test_sh_a01_it_returns_with_the_shell_when_a_background_child_holds_the_pipes(
+    worker: WorkerDriver, tmp_path: Path
+) -> None:
+    for work in WORK:
+        assert worker.cell(f"sh({background(work)!r}).stdout").value == "started\n"
+        # What is in the group is gone with it.
+        assert gone(int((tmp_path / "pid").read_text()))
+        (tmp_path / "pid").unlink()
+
+
+def test_sh_a01_the_time_limit_covers_everything(worker: WorkerDriver) -> None:
+    assert worker.cell("sh('sleep 300', timeout=0.1)").error_type == "ShTimeout"
+    assert worker.cell("sh('sleep 300 & sleep 300 & wait', timeout=0.001)").error_type == "ShTimeout"
+
+
+@pytest.mark.parametrize("detach", ["setsid ", "nohup setsid "])
+def test_sh_a05_it_returns_with_the_shell_when_a_detached_child_holds_the_pipes(
+    worker: WorkerDriver, tmp_path: Path, detach: str
+) -> None:
+    for work in WORK:
+        assert worker.cell(f"sh({background(work, detach)!r}).stdout").value == "started\n"
         pid = int((tmp_path / "pid").read_text())
-        if not detach:
-            # What is in the group is gone with it.
-            assert gone(pid)
-        elif psutil.pid_exists(pid):
+        (tmp_path / "pid").unlink()
+        if psutil.pid_exists(pid):
             # A guardian would find it; here is none.
             psutil.Process(pid).kill()
+
+
+def background(work: str, detach: str = "") -> str:
+    """A command that leaves this work behind in the background, its number in the file `pid`."""
+    return f"{detach}sh -c 'echo $$ > pid; {work}' & while [ ! -s pid ]; do sleep 0.01; done; echo started"
 
 
 def test_a_large_output_is_bounded_at_both_ends(worker: WorkerDriver) -> None:
@@ -130,14 +139,26 @@ def test_a_large_output_is_bounded_at_both_ends(worker: WorkerDriver) -> None:
     assert len(answer.stdout) > 3_000_000
 
 
-def test_output_is_live(worker: WorkerDriver, tmp_path: Path) -> None:
+def test_sh_a03_output_is_live(worker: WorkerDriver, tmp_path: Path) -> None:
     run_id = worker.start("sh('echo now; while [ ! -e go ]; do sleep 0.01; done; echo then')\nNone")
     worker.wait_output("now\n")
     (tmp_path / "go").touch()
     assert worker.answer(run_id).stdout == "now\nthen\n"
 
 
-def test_an_interrupt_kills_and_reaps_the_group(worker: WorkerDriver, tmp_path: Path) -> None:
+def test_sh_a03_what_was_written_before_an_interrupt_is_shown(worker: WorkerDriver) -> None:
+    run_id = worker.start("sh('echo half >&2; echo built part 1; sleep 600')")
+    worker.wait_output("built part 1\n")
+    worker.interrupt()
+    answer = worker.answer(run_id)
+    assert (answer.interrupted, answer.stdout, answer.stderr) == (True, "built part 1\n", "half\n")
+
+
+def test_sh_a04_a_command_that_reads_finds_nothing_and_goes_on(worker: WorkerDriver) -> None:
+    assert worker.cell("sh('cat; read x; test -t 0 || echo end').stdout").value == "end\n"
+
+
+def test_sh_a02_an_interrupt_kills_and_reaps_the_group(worker: WorkerDriver, tmp_path: Path) -> None:
     run_id = worker.start("sh('sleep 600 & echo $! > pid; echo running; sleep 600')")
     worker.wait_output("running\n")
     worker.interrupt()
@@ -154,12 +175,6 @@ def test_prints_before_come_first(worker: WorkerDriver) -> None:
 
 def test_bytes_that_are_no_utf8_are_replaced(worker: WorkerDriver) -> None:
     assert worker.cell("sh(\"printf 'a\\\\377b'\").stdout").value == "a\ufffdb"
-
-
-def test_it_works_in_a_thread(tmp_path: Path) -> None:
-    with WorkerDriver(interpreter("3.12"), tmp_path) as worker:
-        worker.ready()
-        assert worker.cell("import asyncio\n(await asyncio.to_thread(sh, 'echo x')).strip()").value == "x"
 
 
 def test_help_tells_an_agent_how_to_use_it(worker: WorkerDriver) -> None:

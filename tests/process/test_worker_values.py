@@ -87,6 +87,105 @@ def test_the_worst_text_fits_into_a_frame(tmp_path: Path, text: str) -> None:
         assert len(both.return_value.encode()) <= DEFAULT.preview_bytes
 
 
+def test_val_a01_nan_and_infinity_are_shown_and_have_no_value(worker: WorkerDriver) -> None:
+    for code in ("float('nan')", "[1.0, float('inf'), -float('inf')]", "{'a': {'b': [float('nan')]}}"):
+        answer = worker.cell(code)
+        assert (answer.success, answer.has_value, answer.return_value) == (True, False, repr(eval(code)))
+    assert worker.cell("[0.1, 1e308]").value == [0.1, 1e308]
+
+
+def test_val_a02_a_failing_repr_is_no_failed_cell(worker: WorkerDriver) -> None:
+    worker.cell("class BrokenRepr:\n    def __repr__(self): raise RuntimeError('repr failed')\nobj = BrokenRepr()")
+    for code in ("obj", "[obj, 1]", "{'k': obj}", "display(obj)"):
+        answer = worker.cell(code)
+        assert answer.success
+        assert "<BrokenRepr object; its repr failed: RuntimeError: repr failed>" in (
+            answer.return_value or answer.stdout
+        )
+    assert worker.cell("isinstance(obj, BrokenRepr)").value is True
+
+
+def test_val_a03_what_contains_itself_is_shown_as_python_shows_it(worker: WorkerDriver) -> None:
+    assert worker.cell("d = {'k': 1}\nd['me'] = d\nd").return_value == "{'k': 1, 'me': {...}}"
+    cyclic = worker.cell("l = [1]\nl.append(l)\nl")
+    assert (cyclic.return_value, cyclic.has_value) == ("[1, [...]]", False)
+    assert worker.cell("a, b = [], []\na.append(b); b.append(a)\na").return_value == "[[[...]]]"
+    # Shortened ones are kept as well, and no walk over them goes on for ever.
+    (item,) = worker.cell("l += [l] * 99_999\nl").items
+    assert item.content.startswith(b"[1, [...], [...], ")
+
+
+def test_val_a04_no_digit_is_lost(worker: WorkerDriver) -> None:
+    for number in (2**63 + 1, 2**53, 10**100, -(2**53)):
+        answer = worker.cell(f"{{'id': {number}}}")
+        assert (answer.return_value, answer.has_value) == (f"{{'id': {number}}}", False)
+    assert worker.cell("2**53 - 1").value == 9007199254740991
+
+
+def test_val_a05_what_json_has_not_is_shown_by_its_repr(worker: WorkerDriver) -> None:
+    answer = worker.cell("import datetime, decimal\n[datetime.date(2024, 2, 29), decimal.Decimal('0.10')]")
+    assert (answer.return_value, answer.has_value) == ("[datetime.date(2024, 2, 29), Decimal('0.10')]", False)
+    for code in (
+        "b'\\x00\\xffabc'",
+        "(1, 'two', None)",
+        "{3}",
+        "ValueError('as a value')",
+        "range(3)",
+        "complex(1, -2)",
+    ):
+        answer = worker.cell(code)
+        assert (answer.return_value, answer.has_value) == (repr(eval(code)), False)
+
+
+def test_val_a06_what_has_no_truth_is_shown(worker: WorkerDriver) -> None:
+    worker.cell(
+        "class ArrayLike:\n    def __bool__(self): raise ValueError('truth value is ambiguous')\n"
+        "    def __eq__(self, other): return self\n    def __len__(self): raise TypeError('len() of unsized object')\n"
+        "    __hash__ = None\n    def __repr__(self): return 'ArrayLike(3 items)'"
+    )
+    for code in ("ArrayLike()", "[ArrayLike()] * 2", "{'x': ArrayLike()}", "(ArrayLike(), 1)", "display(ArrayLike())"):
+        answer = worker.cell(code)
+        assert answer.success
+        assert "ArrayLike(3 items)" in (answer.return_value or answer.stdout)
+
+
+def test_val_a07_megabytes_are_bounded_and_stay_in_the_namespace(worker: WorkerDriver) -> None:
+    answer = worker.cell("big = list(range(3_000_000))\nbig")
+    assert answer.return_value.startswith("[0, 1, 2")
+    assert answer.truncated_return
+    assert len(answer.return_value) <= DEFAULT.preview_bytes
+    assert worker.cell("[len(big), big[-1]]").value == [3_000_000, 2_999_999]
+
+
+def test_a_repr_that_never_ends_is_interrupted(worker: WorkerDriver) -> None:
+    worker.cell("class Slow:\n    def __repr__(self):\n        print('asked', flush=True)\n        while True: pass")
+    for code in ("Slow()", "[1, Slow()]", "{'k': [Slow()]}"):
+        run = worker.start(code)
+        worker.wait_output("asked")
+        answer = worker.interrupt_until_answer(run)
+        assert (answer.success, answer.interrupted) == (False, True)
+    # The repr of one in the part that is kept beyond the preview.
+    run = worker.start("['x' * 999] * 50 + [Slow()]")
+    worker.wait_output("asked")
+    answer = worker.interrupt_until_answer(run)
+    assert (answer.success, answer.items) == (False, [])
+
+
+def test_a_recursion_limit_that_a_cell_leaves_does_no_harm(worker: WorkerDriver) -> None:
+    deep = "value = []\nfor _ in range(40): value = [value, {'k': value}, (1,)][:1]\n"
+    answer = worker.cell(f"import sys\n{deep}sys.setrecursionlimit(60)\nvalue")
+    assert answer.success
+    assert answer.return_value == "[" * 30 + "[...]" + "]" * 30
+    assert worker.cell("sys.getrecursionlimit() >= 300").value
+
+
+def test_the_context_of_the_cells_counts_for_reprs(worker: WorkerDriver) -> None:
+    code = "import contextvars\nv = contextvars.ContextVar('v', default=0)\n_ = v.set(7)\nclass A:\n"
+    worker.cell(code + "    def __repr__(self): return f'v is {v.get()}'")
+    assert worker.cell("A()").return_value == "v is 7"
+    assert worker.cell("await __import__('asyncio').sleep(0)\n[A()]").return_value == "[v is 7]"
+
+
 def test_errors_show_user_frames_and_count_library_frames(worker: WorkerDriver, tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text("import json\ndef parse(text):\n    return json.loads(text)  # ours\n")
     answer = worker.cell("import project\nproject.parse('{')")

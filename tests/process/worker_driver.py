@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import base64
 import contextlib
 import fcntl
 import os
@@ -57,13 +58,49 @@ class Gone(Exception):
         self.crash = crash
 
 
+class Item:
+    """Something that a run has shown beyond text, put together from its frames."""
+
+    def __init__(self, frame: dict[str, Any]) -> None:
+        self.stream, self.name, self.media_type = frame["stream"], frame["name"], frame["media_type"]
+        self.content = b""
+        self.complete = True
+        self.parts = 0
+
+    def __repr__(self) -> str:
+        return f"Item({self.stream}, {self.name!r}, {self.media_type}, {len(self.content)} bytes)"
+
+
+class Items:
+    """The items of a run as its frames come. Fails on parts that are mixed, out of order or of another run."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self.items: list[Item] = []
+        self.open = False
+
+    def take(self, frame: dict[str, Any]) -> None:
+        """Take the next `output` frame."""
+        assert frame["id"] == self._run_id
+        if not self.open:
+            self.items.append(Item(frame))
+        item = self.items[-1]
+        assert frame["item"] == len(self.items), "items are numbered from 1, and their parts do not mix"
+        assert (frame["stream"], frame["name"], frame["media_type"]) == (item.stream, item.name, item.media_type)
+        item.content += base64.b64decode(frame["data"], validate=True)
+        item.complete = frame["complete"]
+        item.parts += 1
+        self.open = not frame["last"]
+
+
 class Answer:
     """A result frame with the output that belongs to it."""
 
-    def __init__(self, result: dict[str, Any], stdout: str, stderr: str) -> None:
+    def __init__(self, result: dict[str, Any], stdout: str, stderr: str, items: list[Item]) -> None:
         self.result = result
         self.stdout = stdout
         self.stderr = stderr
+        self.items = items
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -151,12 +188,15 @@ class WorkerDriver:
 
     def answer(self, run_id: str) -> Answer:
         """The result of a run, with exactly the output the pipes held when its frame came."""
-        result = self.frame()
+        items = Items(run_id)
+        while (result := self.frame())["frame"] == "output":
+            items.take(result)
         assert result["frame"] == "result", result
         assert result["id"] == run_id, result
+        assert not items.open, "the result came in the midst of an item"
         for descriptor in (self._out, self._err):
             self._drain(descriptor)
-        return Answer(result, self._take(self._out), self._take(self._err))
+        return Answer(result, self._take(self._out), self._take(self._err), items.items)
 
     def interrupt(self) -> None:
         """SIGINT to the worker alone."""
@@ -168,15 +208,19 @@ class WorkerDriver:
 
     def interrupt_until_answer(self, run_id: str, between: float = 0.1) -> Answer:
         """Interrupt again and again until the run has ended: one that comes before the run began is dropped."""
+        return self.signal_until_answer(run_id, signal.SIGINT, between)
+
+    def signal_until_answer(self, run_id: str, number: int, between: float = 0.1) -> Answer:
+        """Send a signal again and again until the run has ended."""
         for _again in range(50):
-            self.interrupt()
+            os.kill(self.pid, number)
             deadline = time.monotonic() + between
             while not self._frames and (left := deadline - time.monotonic()) > 0:
                 if select.select([self._up, self._out, self._exit], [], [], left)[0]:
                     self._wait(BOUND)
             if self._frames:
                 return self.answer(run_id)
-        raise AssertionError(f"{run_id} went on after 50 interrupts")
+        raise AssertionError(f"{run_id} went on after 50 signals")
 
     def frame(self) -> dict[str, Any]:
         """The next frame; raises `Gone` when the worker ended instead."""

@@ -44,6 +44,7 @@ def arguments_of(tool: str) -> st.SearchStrategy[Arguments]:
     fitting: dict[str, st.SearchStrategy[Any]] = {"string": st.text(max_size=5), "boolean": st.booleans()}
     rules = TOOLS[tool]["inputSchema"]["properties"]
     known = {name: fitting.get(rule["type"], numbers) | values for name, rule in rules.items()}
+    known |= {name: st.sampled_from(rule["enum"]) | values for name, rule in rules.items() if "enum" in rule}
     extra = st.dictionaries(names, values, max_size=1)
     return st.tuples(st.fixed_dictionaries({}, optional=known), extra).map(lambda two: {**two[1], **two[0]})
 
@@ -82,6 +83,12 @@ SECRET = "SECRET"
         ("python_session_close", {}, "/session_id"),
         ("python_session_open", {"name": SECRET * 100}, "/name"),
         ("python_run", {"wait": 61}, "/wait"),
+        ("artifact_read", {}, "/artifact_id"),
+        ("artifact_read", {"artifact_id": "a", "offset": -7777}, "/offset"),
+        ("artifact_read", {"artifact_id": "a", "length": 0}, "/length"),
+        ("artifact_read", {"artifact_id": "a", "length": 77_777}, "/length"),
+        ("artifact_read", {"artifact_id": "a", "encoding": SECRET}, "/encoding"),
+        ("artifact_read", {"artifact_id": "a", "encoding": 7777}, "/encoding"),
     ],
 )
 def test_an_error_names_the_place_and_not_the_value(tool: str, arguments: Arguments, pointer: str) -> None:

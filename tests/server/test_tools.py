@@ -16,7 +16,7 @@ from repl_trio.server.tools import INSTRUCTIONS, implementation, tools
 Schema = dict[str, Any]
 
 TOOLS: dict[str, Schema] = {str(tool["name"]): tool for tool in tools(DEFAULT)}
-LIST_BYTES = 16_000
+LIST_BYTES = 18_000
 """bytes. The whole list in the client's context."""
 DESCRIPTION_BYTES = 2_000
 """bytes. The contract's bound; clients cut at 2,048."""
@@ -51,7 +51,8 @@ def walk(schema: object, where: str) -> Iterator[tuple[str, object]]:
 
 def test_the_tools_are_the_contracts() -> None:
     sessions = [f"python_session_{verb}" for verb in ("open", "list", "inspect", "close")]
-    assert list(TOOLS) == ["execute_python", "python_start", "python_run", "python_cancel", "python_health", *sessions]
+    runs = ["execute_python", "python_start", "python_run", "python_cancel", "python_health"]
+    assert list(TOOLS) == [*runs, *sessions, "artifact_list", "artifact_read"]
     for name in TOOLS:
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
 
@@ -120,6 +121,7 @@ def test_annotations_are_there(name: str) -> None:
 
 def test_annotations_are_true() -> None:
     reads = {"python_run", "python_health", "python_session_list", "python_session_inspect"}
+    reads |= {"artifact_list", "artifact_read"}
     runs = {"execute_python", "python_start"}
     ends = {"python_cancel", "python_session_close"}
 
@@ -134,15 +136,18 @@ def test_annotations_are_true() -> None:
 
 
 def test_limits_show_in_the_schemas() -> None:
-    limits = Limits.overridden({"code_bytes": "1000", "timeout_default": "9", "timeout_max": "99", "wait_max": "7"})
+    numbers = {"code_bytes": 1_000, "timeout_default": 9, "timeout_max": 99, "wait_max": 7, "artifact_read": 5}
+    limits = Limits.overridden({name: str(number) for name, number in numbers.items()})
     changed = {str(tool["name"]): tool for tool in tools(limits)}
     execute: Any = changed["execute_python"]["inputSchema"]
     assert execute["properties"]["code"]["maxLength"] == 1_000
     assert execute["properties"]["timeout"]["maximum"] == 99
     run: Any = changed["python_run"]["inputSchema"]
     assert run["properties"]["wait"]["maximum"] == 7
+    read: Any = changed["artifact_read"]["inputSchema"]
+    assert read["properties"]["length"]["maximum"] == 5
 
 
 def test_who_this_is() -> None:
     server = implementation(DEFAULT)
-    assert (server.name, server.instructions, len(server.tools)) == ("repl-trio", INSTRUCTIONS, 9)
+    assert (server.name, server.instructions, len(server.tools)) == ("repl-trio", INSTRUCTIONS, 11)

@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from repl_trio.limits import Limits
 from repl_trio.values import CLEARED, PRESERVED
 from tests.fakes.generation import Workshop
-from tests.fakes.session import ENDLESS, INT, KILL, TERM, USR1, finish, on_signal, open_session
+from tests.fakes.session import ENDLESS, INT, KILL, TERM, URG, USR1, finish, on_signal, open_session
 
 
 async def test_a_deadline_climbs_every_rung_at_its_time(autojump_clock: MockClock, workshop: Workshop) -> None:
@@ -18,9 +18,12 @@ async def test_a_deadline_climbs_every_rung_at_its_time(autojump_clock: MockCloc
         guard = workshop.newest.guard
     assert guard.signals == [
         (10.0, INT, "child"),
+        (10.3, URG, "child"),
         (10.3, INT, "run"),
         (11.0, INT, "child"),
         (11.0, INT, "run"),
+        (11.3, URG, "child"),
+        (11.3, INT, "run"),
         (11.9, USR1, "child"),
         (12.0, TERM, "tree"),
     ]
@@ -41,7 +44,13 @@ async def test_a_kill_names_the_line_that_was_stuck(autojump_clock: MockClock, w
 
 @pytest.mark.parametrize(
     ("number", "target", "elapsed"),
-    [(INT, "child", 10_000), (INT, "run", 10_300), (USR1, "child", 11_900), (TERM, "tree", 12_000)],
+    [
+        (INT, "child", 10_000),
+        (URG, "child", 10_300),
+        (INT, "run", 10_300),
+        (USR1, "child", 11_900),
+        (TERM, "tree", 12_000),
+    ],
 )
 async def test_the_climb_stops_where_the_worker_answers(
     autojump_clock: MockClock, workshop: Workshop, number: int, target: str, elapsed: int

@@ -268,8 +268,9 @@ async def test_a_session_that_never_started_is_generation_0(
 ) -> None:
     answering(workshop)
     async with open_session() as (session, _):
-        with pytest.raises(StateChanged, match="generation 0"):
+        with pytest.raises(StateChanged, match="generation 0") as refused:
             await session.start(QUICK, expected_generation=expected)
+        assert refused.value.state == PRESERVED  # there never was a namespace to lose
         assert workshop.made == []
         run = await session.start(QUICK, expected_generation=0)
         await run.answered.wait()
