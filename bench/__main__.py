@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import floors
+from bench import floors, output
 from bench.client import Client
-from bench.figures import SERVER, TWO_HOP, Sample
-from bench.measures import PLAN, Effort, Measure, Side
+from bench.figures import FIGURES, SERVER, TWO_HOP, Sample
+from bench.measures import PLAN, Effort, Measure, Plan, Side
 from bench.process import MeasureError
 from bench.report import document, rows, table
 from bench.surface import find_surface
@@ -31,11 +31,12 @@ OWN_SERVER = (str(Path(__file__).resolve().parent.parent / "scripts" / "run"),)
 class Bench:
     """The recorded samples of both sides, and what went wrong; a measure that failed once is not tried again."""
 
-    def __init__(self, server: Side, two_hop: Side, effort: Effort) -> None:
+    def __init__(self, server: Side, two_hop: Side, effort: Effort, plan: Plan = PLAN) -> None:
         self.recorded: dict[tuple[str, str], list[Sample]] = {}
         self.failures: list[str] = []
         self._sides = (server, two_hop)
         self._effort = effort
+        self._plan = plan
         self._failed: set[tuple[Measure, Side]] = set()
 
     def run(self) -> None:
@@ -44,7 +45,7 @@ class Bench:
         try:
             for number in range(1, self._effort.rounds + 1):
                 print(f"round {number} of {self._effort.rounds}", file=sys.stderr, flush=True)
-                for on_server, on_two_hop, around in PLAN:
+                for on_server, on_two_hop, around in self._plan:
                     for measure, side in ((on_server, server), (on_two_hop, two_hop), (around, server)):
                         if measure is not None and (measure, side) not in self._failed:
                             self._measure(measure, side)
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         except MeasureError as error:
             print(f"bench: {error}", file=sys.stderr)
             return 1
-        bench = Bench(server, two_hop, _effort(options))
+        bench = Bench(server, two_hop, _effort(options), output.PLAN if options.output else PLAN)
         load = os.getloadavg()[0]
         bench.run()
     return _report(bench, {**_about(server, options), "server": name, "load_before": load}, options)
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
 def _report(bench: Bench, about: dict[str, Any], options: argparse.Namespace) -> int:
     """Print and write what was found; the exit status."""
     own = options.server is None or options.targets
-    found = rows(bench.recorded, with_targets=own)
+    found = rows(bench.recorded, with_targets=own, figures=output.FIGURES if options.output else FIGURES)
     print(f"{about['command']}  ({about['server']}), Python {about['python']}, {about['cpus']} CPUs")
     print(f"{about['rounds']} rounds, {about['calls']} calls a round, load before {about['load_before']:.2f}")
     print(table(found, about["probe"]), flush=True)
@@ -171,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--targets", action="store_true", help="judge the server of --server by our targets")
     parser.add_argument("--check", action="store_true", help="exit 1 when our own server misses a target")
+    parser.add_argument("--output", action="store_true", help="measure floods of output instead of everything else")
     parser.add_argument("--rounds", type=_count, metavar="N", help="interleaved rounds (9; with --quick 3)")
     parser.add_argument("--calls", type=_count, metavar="N", help="calls a round where calls are cheap (1000; 100)")
     parser.add_argument(

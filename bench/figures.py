@@ -12,6 +12,7 @@ PASS = "python -c pass"
 TRIO = "import trio"
 TWO_HOP_PING = "its ping, no cell"
 SPINNER = "other process spins"
+BARE = "bare pipe reader"
 
 P95_CALLS = 20
 """A round of fewer values has no 95th percentile of its own: the values of all rounds are taken together."""
@@ -53,16 +54,16 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of the report. Samples of unit "ms" are seconds, of unit "MB" (10^6 bytes) are bytes."""
+    """One row of the report. Samples of unit "ms" are seconds, of "MB" (10^6 bytes) bytes, of "%" shares of one."""
 
     key: str
     title: str
-    unit: Literal["ms", "MB"]
+    unit: Literal["ms", "MB", "%"]
     floors: tuple[Floor, ...]
 
     def scaled(self, value: float) -> float:
         """A sample's value in the unit of the figure."""
-        return value * 1e3 if self.unit == "ms" else value / 1e6
+        return value * {"ms": 1e3, "MB": 1e-6, "%": 100.0}[self.unit]
 
 
 def _ratio(limit: float) -> tuple[Target, ...]:

@@ -185,7 +185,7 @@ def probe_sleeping(side: Side, effort: Effort) -> Samples:
     client = side.warm()
     until = time.perf_counter() + effort.sleep_seconds * SLEEP_SHARE
     running = start_cell(client, side, f"import time\ntime.sleep({effort.sleep_seconds})\n")
-    sample = _probes(client, side.surface, effort.calls, until, running)
+    sample = probes(client, side.surface, effort.calls, until, running)
     client.receive(running)
     return {("probe_sleeping", side.name): sample}
 
@@ -193,7 +193,7 @@ def probe_sleeping(side: Side, effort: Effort) -> Samples:
 def probe_idle(side: Side, effort: Effort) -> Samples:
     """The floor of that: a ping which the blocking loop answers by itself, though only while no cell runs."""
     until = time.perf_counter() + CALLS_SECONDS
-    return {("probe_sleeping", TWO_HOP_PING): _probes(side.warm(), side.surface, effort.calls, until, None)}
+    return {("probe_sleeping", TWO_HOP_PING): probes(side.warm(), side.surface, effort.calls, until, None)}
 
 
 def probe_spinning(side: Side, effort: Effort) -> Samples:
@@ -201,11 +201,11 @@ def probe_spinning(side: Side, effort: Effort) -> Samples:
     client = side.warm()
     spinner = floors.spinning(side.cwd)
     try:
-        beside = _probes(client, side.surface, effort.calls, time.perf_counter() + CALLS_SECONDS, None)
+        beside = probes(client, side.surface, effort.calls, time.perf_counter() + CALLS_SECONDS, None)
     finally:
         spinner.close(at_once=True)
     running = start_cell(client, side, "while True:\n    pass\n")
-    own = _probes(client, side.surface, effort.calls, time.perf_counter() + CALLS_SECONDS, running)
+    own = probes(client, side.surface, effort.calls, time.perf_counter() + CALLS_SECONDS, running)
     side.cool()
     return {("probe_spinning", side.name): own, ("probe_spinning", SPINNER): beside}
 
@@ -228,7 +228,7 @@ def start_cell(client: Client, side: Side, code: str) -> Sent:
     return running
 
 
-def _probes(client: Client, surface: Surface, calls: int, until: float, running: Sent | None) -> Sample:
+def probes(client: Client, surface: Surface, calls: int, until: float, running: Sent | None) -> Sample:
     """Probe after probe until there are enough or the time is up; blocked when one has to wait for the running cell."""
     values: list[float] = []
     while len(values) < calls and (time.perf_counter() < until or not values):
@@ -244,7 +244,9 @@ def _probes(client: Client, surface: Surface, calls: int, until: float, running:
 
 Measure = Callable[[Side, Effort], Samples]
 
-PLAN: tuple[tuple[Measure, Measure | None, Measure | None], ...] = (
+Plan = tuple[tuple[Measure, Measure | None, Measure | None], ...]
+
+PLAN: Plan = (
     (start, start, start_floors),
     (settled, settled, settled_floors),
     (warm_cell, warm_cell, None),

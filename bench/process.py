@@ -124,6 +124,14 @@ class MeasuredProcess:
             raise self.failure(f"not ended within {bound:g} s")
         return ended
 
+    def drop_to_end(self, bound: float) -> float:
+        """`read_to_end`, for output that is too large to be kept."""
+        deadline = time.perf_counter() + bound
+        while self._readable.select(max(0.0, deadline - time.perf_counter())):
+            if not os.read(self._stdout.fileno(), READ_BYTES):
+                return time.perf_counter()
+        raise self.failure(f"not ended within {bound:g} s")
+
     def idle(self, seconds: float) -> None:
         """Leave the process alone for this long, keeping what it writes."""
         deadline = time.perf_counter() + seconds
@@ -139,6 +147,12 @@ class MeasuredProcess:
                 held.append(_held(process))
         shares = [pss for _, pss in held if pss is not None]
         return Memory(sum(rss for rss, _ in held), sum(shares) if len(shares) == len(held) else None)
+
+    def own(self) -> tuple[float, int]:
+        """What the process alone has used and holds: seconds of processor time, and bytes of RSS."""
+        process = psutil.Process(self._process.pid)
+        times = process.cpu_times()
+        return times.user + times.system, process.memory_info().rss
 
     def failure(self, what: str) -> MeasureError:
         """An error about this process, with the last lines of its stderr."""

@@ -46,10 +46,10 @@ class Row:
         return self.own.p95 / self.other.p95
 
 
-def rows(recorded: Recorded, *, with_targets: bool) -> list[Row]:
-    """Every figure with every floor, in the order of FIGURES; verdicts only for our own server."""
+def rows(recorded: Recorded, *, with_targets: bool, figures: Sequence[Figure] = FIGURES) -> list[Row]:
+    """Every figure with every floor, in the order of `figures`; verdicts only for our own server."""
     found = []
-    for figure in FIGURES:
+    for figure in figures:
         own = _summary(figure, recorded, SERVER)
         for floor in figure.floors:
             other = _summary(figure, recorded, floor.side)

@@ -109,7 +109,7 @@ class Limits:
     sh_bytes: int = 1_048_576
     """bytes. What `sh` and `ash` keep of each stream of their command."""
     checkpoint_bytes: int = 16_777_216
-    """bytes. One file of `checkpoint` and `restore`: it is parsed in one step that no interrupt can end, in 0.2 s."""
+    """bytes. One file of `checkpoint` and `restore`: it is parsed in one step that no interrupt can end."""
 
     # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
     ladder_settle: float = 0.05

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def run_to_end(python: str, code: str, cwd: str) -> float:
     """Seconds from the start to the end of an interpreter that runs `code`."""
     with MeasuredProcess((python, "-c", code), cwd) as process:
         return process.read_to_end(START_SECONDS) - process.started
+
+
+def read_all(python: str, code: str, cwd: str) -> tuple[float, float]:
+    """Seconds of an interpreter that runs `code`, its output dropped here, and this program's processor seconds."""
+    with MeasuredProcess((python, "-c", code), cwd) as process:
+        before = time.process_time()
+        ended = process.drop_to_end(START_SECONDS)
+        return ended - process.started, time.process_time() - before
 
 
 def trio_memory(cwd: str) -> Memory:

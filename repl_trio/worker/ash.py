@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from .gate import interruptible_steps, shielded_steps
-from .shell import LOOK, Running, checked
+from .shell import LOOK, Running, checked, flush
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ async def run(command: Any, timeout: float | None, cwd: Any, env: Any, *, check:
     """Run a command; see `sh.ash`."""
     loop = _loop()
     accepted = checked(command, timeout)
+    flush()
     running, ended = await _run(loop, accepted, timeout, cwd, env)
     return running.result(timeout, ended=ended, check=check)
 

@@ -14,7 +14,7 @@ from ..limits import DEFAULT
 from .gate import interrupts, shielded
 from .isolation import isolated_import
 from .preview import Preview, asked, clip, name_of, preview, printable
-from .shapes import member_of
+from .shapes import members_of, mro_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +28,22 @@ PART = min(491_520, DEFAULT.frame_bytes // 2)
 NAME_BYTES = 100
 #: The methods by which a class says that its objects are more than their `repr`.
 METHODS = ("_repr_mimebundle_", "_repr_png_", "_repr_jpeg_", "_repr_svg_", "_repr_markdown_", "_repr_html_")
+#: By identity, because hashing a class may run its metaclass.
+_PLAIN = frozenset(map(id, (int, str, float, bool, bytes, list, tuple, dict, set, type(None))))
 
 
 def is_rich(value: object) -> bool:
-    """Whether the value may look like more than its `repr`."""
+    """Whether the value may look like more than its `repr`. Runs nothing, of a metaclass neither."""
     kind = type(value)
-    return any(member_of(kind, name) is not None for name in METHODS)
+    if id(kind) in _PLAIN:
+        return False
+    for base in mro_of(kind):
+        if base is not object:
+            members = members_of(base)
+            for name in METHODS:
+                if name in members:
+                    return True
+    return False
 
 
 class Display:

@@ -16,6 +16,7 @@ nobody uses and whose default is to do nothing: it lands what SIGINT should have
 
 from __future__ import annotations
 
+import _frozen_importlib_external
 import _signal
 import _thread
 import sys
@@ -37,6 +38,7 @@ class _Interrupts:
     landed = False  # an interrupt was raised in, or cancelled, user code of this run
     count = 0  # how many have landed in this run
     insisted = 0  # how many the server has insisted on
+    held = 0  # how many found an extension module being loaded
     raised = 0  # the identity of the exception that the last one was raised as
     early = False  # an interrupt came for the run that is about to begin
     land: Callable[[FrameType], None]  # how an interrupt lands at a frame: raises there, or cancels a task
@@ -49,6 +51,13 @@ class _Interrupts:
 
 
 interrupts = _Interrupts()
+#: While these run, an extension module is being initialised. Many (NumPy's, all of Cython's) can be loaded once in the
+#: life of a process: an interrupt in there costs the module for good.
+_LOADING = frozenset(
+    getattr(_frozen_importlib_external.ExtensionFileLoader, name).__code__ for name in ("create_module", "exec_module")
+)
+#: How many interrupts of a run wait for that: what is loaded for longer than a second is given up.
+HELD = 2
 _shielded: set[CodeType] = set()
 _open: set[CodeType] = set()
 
@@ -151,6 +160,9 @@ def _interrupt(frame: FrameType | None) -> None:
     here = frame
     while here is not None:
         code = here.f_code
+        if code in _LOADING and interrupts.held < HELD:
+            interrupts.held += 1
+            break
         if code is _GATE or code in _open:
             assert frame is not None
             _land(frame)
@@ -197,6 +209,7 @@ def begin_run() -> None:
     interrupts.landed = False
     interrupts.count = 0
     interrupts.insisted = 0
+    interrupts.held = 0
     interrupts.pending = False
     interrupts.running = True
     # In this order: one that comes before the line above is early, one that comes after it is pending.

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import _contextvars
 import _signal
-import _thread
 import asyncio
 import contextlib
 import os
 import sys
 from asyncio import base_events, events, tasks
-from time import monotonic
 
 from . import border, origin, reserve
-from .gate import interrupts, outcome_of
+from .coroutines import ends_by_itself, runs_cell_code
+from .elsewhere import cancel_elsewhere
+from .gate import outcome_of
 from .isolation import is_standard
 from .source import await_program
-from .threads import SLICE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
     from contextvars import Context
     from types import FrameType
     from typing import Any
@@ -39,11 +38,7 @@ _ASYNCIO = os.path.dirname(asyncio.__file__) + "/"
 _RUN_HANDLE = events.Handle._run.__code__
 #: `asyncio.run` of 3.11 and newer; its frame's `self` turns the CancelledError of an interrupt into KeyboardInterrupt.
 _RUNNER_RUN = getattr(getattr(getattr(asyncio, "Runner", None), "run", None), "__code__", None)
-_RUN_FOREVER = base_events.BaseEventLoop.run_forever.__code__
 _LOOP_FOR = getattr(base_events, "_run_until_complete_cb", None)
-#: Objects that end an asynchronous generator: they are on their way out by themselves.
-_ENDING = frozenset(("async_generator_athrow", "async_generator_asend"))
-_CHAIN = 200
 
 
 def _nothing() -> None:
@@ -76,7 +71,10 @@ class CellLoop:
         end = _End(context)
         _value, error = self._drive(end.carry(program, namespace), context)
         if end.ended:
-            return end.value, end.error, end.context
+            value, error = end.value, end.error
+            # The traceback holds the frame that holds `end`: a circle would keep what the cell's frames hold alive.
+            end.value = end.error = None
+            return value, error, end.context
         return None, error, end.context
 
     def _drive(self, work: Coroutine[Any, Any, None], context: Context) -> tuple[Any, BaseException | None]:
@@ -151,7 +149,7 @@ class CellLoop:
 
         Tasks get `rounds` rounds of cancellation, each waiting up to `grace` seconds.
         """
-        self._elsewhere = _cancel_elsewhere(grace)
+        self._elsewhere = cancel_elsewhere(grace)
         cancelled = len(self._elsewhere)
         loop = self._loop
         if loop is None or loop.is_closed() or loop.is_running():
@@ -165,7 +163,7 @@ class CellLoop:
             left = self._user_tasks(loop)
             if not left:
                 break
-            ending = {task for task in left if _ends_by_itself(task.get_coro())}
+            ending = {task for task in left if ends_by_itself(task.get_coro()) or _carries(task)}
             counted |= left - ending
             for task in left - ending:
                 task.cancel()
@@ -223,7 +221,7 @@ class CellLoop:
                 task.exception()
 
     def _user_tasks(self, loop: asyncio.AbstractEventLoop) -> set[Any]:
-        return {task for task in asyncio.all_tasks(loop) if _runs_cell_code(task.get_coro())}
+        return {task for task in asyncio.all_tasks(loop) if runs_cell_code(task.get_coro())}
 
     def _cancel_callbacks(self, loop: Any) -> int:
         cancelled = 0
@@ -265,6 +263,11 @@ class _End:
 _CARRY = _End.carry.__code__
 
 
+def _carries(task: asyncio.Task[Any]) -> bool:
+    """Whether this is a cell's own task. One that is left was cancelled already, when the loop was torn."""
+    return getattr(task.get_coro(), "cr_code", None) is _CARRY
+
+
 def _task(loop: Any, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
     """A task of ours. Not by `loop.create_task`: a cell may have given the loop a task factory that does other things.
 
@@ -301,37 +304,6 @@ def _forget_stops(loop: Any) -> None:
     for handle in getattr(loop, "_ready", ()):
         if handle._callback is _LOOP_FOR:
             handle.cancel()
-
-
-def _cancel_elsewhere(grace: float) -> list[asyncio.Task[Any]]:
-    """Cancel the tasks that run a cell's code on loops of other threads, and give them up to `grace` seconds to end."""
-    if _thread._count() <= 1:
-        return []
-    found: list[asyncio.Task[Any]] = []
-    for loop in _loops_elsewhere():
-        for task in asyncio.all_tasks(loop):
-            if _runs_cell_code(task.get_coro()):
-                # The loop may have been closed just now; then nothing runs on it.
-                outcome_of(loop.call_soon_threadsafe, task.cancel)
-                found.append(task)
-    deadline = monotonic() + grace
-    wait = _thread.allocate_lock()
-    wait.acquire()
-    while not all(task.done() for task in found) and monotonic() < deadline and not interrupts.pending:
-        wait.acquire(timeout=SLICE)
-    return found
-
-
-def _loops_elsewhere() -> list[Any]:
-    found = []
-    own = _thread.get_ident()
-    for number, top in sys._current_frames().items():
-        frame: FrameType | None = top if number != own else None
-        while frame is not None:
-            if frame.f_code is _RUN_FOREVER:
-                found.append(frame.f_locals["self"])
-            frame = frame.f_back
-    return found
 
 
 def _in_callback(frame: FrameType | None) -> bool:
@@ -372,33 +344,4 @@ def _of_asyncio(frame: FrameType | None) -> bool:
         if not (is_standard(name) or name.startswith("<frozen ")):
             return False
         frame = frame.f_back
-    return False
-
-
-def _chain(coroutine: Any) -> Iterator[Any]:
-    """A coroutine and what it awaits, as far as the interpreter shows it."""
-    for _step in range(_CHAIN):
-        if coroutine is None:
-            return
-        yield coroutine
-        for name in ("cr_await", "gi_yieldfrom", "ag_await"):
-            inner = getattr(coroutine, name, None)
-            if inner is not None:
-                break
-        coroutine = inner
-
-
-def _ends_by_itself(coroutine: Any) -> bool:
-    """Whether this is the end of an asynchronous generator, or a cell's own task that has been cancelled already."""
-    return type(coroutine).__name__ in _ENDING or getattr(coroutine, "cr_code", None) is _CARRY
-
-
-def _runs_cell_code(coroutine: Any) -> bool:
-    for link in _chain(coroutine):
-        if type(link).__name__ in _ENDING:
-            return True
-        for name in ("cr_code", "gi_code", "ag_code"):
-            code = getattr(link, name, None)
-            if code is not None and origin.is_cell(code.co_filename):
-                return True
     return False

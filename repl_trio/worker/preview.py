@@ -186,6 +186,8 @@ class _Walk:
             raise
         finally:
             self._open.discard(id(value))
+        # Appended in any case; there is room for those of the containers that are open now.
+        self._left -= len(closing)
         self.parts.append(closing)
 
     def _opened(self, value: Any, shape: Shape) -> str:

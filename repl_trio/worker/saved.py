@@ -8,6 +8,7 @@ changing the value cannot tear it. Loaded on the first call (`isolation.isolated
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import sys
@@ -90,14 +91,35 @@ class _Copy:
         return copy
 
     def _items(self, value: list[Any]) -> list[Any]:
+        whole = list(value)
+        if self._is_plain(whole):
+            return whole
         copy = []
         try:
-            for item in value:
+            for item in whole:
                 copy.append(self.of(item))
         except _Unfit as unfit:
             unfit.where = f"[{len(copy)}]{unfit.where}"
             raise
         return copy
+
+    def _is_plain(self, items: list[Any]) -> bool:
+        """Whether the items are all of one scalar type and fit: a million numbers are not looked at one by one."""
+        kinds = set(map(type, items))
+        if len(kinds) != 1:
+            return False
+        kind = kinds.pop()
+        if kind is str:
+            self._take(sum(map(len, items)) + 2 * len(items))
+            return True
+        if (
+            (kind is float and all(map(math.isfinite, items)))
+            or (kind is int and max(items).bit_length() <= INT_BITS and min(items).bit_length() <= INT_BITS)
+            or kind is bool
+        ):
+            self._take(len(items))
+            return True
+        return False
 
     def _pairs(self, value: dict[Any, Any]) -> dict[str, Any]:
         copy = {}

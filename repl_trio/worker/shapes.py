@@ -72,8 +72,9 @@ _COUNTER = Shape("Counter({", "})", "", dict.__len__, _dict_items)
 #: A subclass that has not changed the `repr` of one of these looks like it.
 _INHERITED = ((list.__repr__, _LIST), (tuple.__repr__, TUPLE), (dict.__repr__, _DICT))
 
-_mro = type.__dict__["__mro__"].__get__
-_members = type.__dict__["__dict__"].__get__
+#: The bases of a class, and what one of them has of its own, past its metaclass.
+mro_of = type.__dict__["__mro__"].__get__
+members_of = type.__dict__["__dict__"].__get__
 
 
 def member_of(kind: type, name: str) -> Any:
@@ -81,8 +82,8 @@ def member_of(kind: type, name: str) -> Any:
 
     Looked up past the object: one that answers to every name has not said that it can show itself.
     """
-    for base in _mro(kind):
-        members = _members(base)
+    for base in mro_of(kind):
+        members = members_of(base)
         if name in members:
             return members[name]
     return None

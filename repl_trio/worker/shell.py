@@ -89,10 +89,6 @@ class Running:
     """
 
     def __init__(self, command: Any, cwd: Any, env: Any) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            # What was printed before comes before what the command writes. A cell may have set its stream to None.
-            if stream is not None:
-                stream.flush()
         self._command = command
         self._captured = {1: _Capture(DEFAULT.sh_bytes), 2: _Capture(DEFAULT.sh_bytes)}
         #: Read end of a pipe -> the descriptor where its bytes are shown, until its EOF.
@@ -247,15 +243,17 @@ def _offer(number: int, data: bytes) -> None:
     """As `_show`, without waiting for anybody: a pipe that is ready takes this much."""
     poll = select.poll()
     poll.register(number, select.POLLOUT)
-    for start in range(0, len(data), select.PIPE_BUF):
-        with suppress(OSError):
-            if any(event & select.POLLOUT for _number, event in poll.poll(0)):
-                os.write(number, data[start : start + select.PIPE_BUF])
+    with suppress(OSError):
+        for start in range(0, len(data), select.PIPE_BUF):
+            if not any(event & select.POLLOUT for _number, event in poll.poll(0)):
+                return
+            os.write(number, data[start : start + select.PIPE_BUF])
 
 
 def run(command: Any, timeout: float | None, cwd: Any, env: Any, *, check: bool) -> ShResult:
     """Run a command; see `sh.sh`."""
     accepted = checked(command, timeout)
+    flush()
     running, ended = _run(accepted, timeout, cwd, env)
     return running.result(timeout, ended=ended, check=check)
 
@@ -271,6 +269,15 @@ def _run(command: Any, timeout: float | None, cwd: Any, env: Any) -> tuple[Runni
     finally:
         running.end()
     return running, ended
+
+
+def flush() -> None:
+    """Let what was printed before come before what the command writes. Not shielded: a cell's own stream may wait."""
+    for stream in (sys.stdout, sys.stderr):
+        # A cell may have set its stream to None, and one that it closed has nothing left.
+        if stream is not None:
+            with suppress(ValueError, OSError):
+                stream.flush()
 
 
 def checked(command: Any, timeout: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import psutil
 import pytest
 
@@ -129,6 +130,18 @@ def test_an_image_comes_as_an_image_and_again(version: str) -> None:
             ("artifact_read", {"artifact_id": image["artifact_id"]}),
         ):
             assert client.call(tool, **arguments)["content"][1] == block
+
+
+def test_a_large_image_is_told_in_a_few_words_and_read_whole(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "noise.png"
+    PIL.Image.frombytes("RGB", (500, 500), os.urandom(750_000)).save(file)
+    call = client.call("execute_python", code=f"display(open({str(file)!r}, 'rb').read())")
+    assert len(call["content"]) == 1
+    assert len(call["content"][0]["text"]) < 500
+    (image,) = call["structuredContent"]["images"]
+    assert (image["shown"], image["width"], image["height"]) == (False, 500, 500)
+    assert "image_bytes" in call["content"][0]["text"]
+    assert read_whole(client, image["artifact_id"]) == file.read_bytes()
 
 
 def test_a_failed_cell_shows_what_it_had(client: Client) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from bench import output
 from bench.figures import SERVER, SPINNER, TWO_HOP, Sample
 from bench.report import Row, rows
 from bench.surface import shows
@@ -28,9 +29,9 @@ PSS = {"pss_idle", "pss_used"}
 def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / "scripts/bench"), *arguments]
     environment = {**os.environ, "BENCH_PYTHON": sys.executable}
-    output = subprocess.PIPE
+    piped = subprocess.PIPE
     with subprocess.Popen(
-        command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True
+        command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=piped, stderr=piped, text=True
     ) as process:
         try:
             out, err = process.communicate(timeout=RUN_SECONDS)
@@ -69,6 +70,24 @@ def test_the_two_hop_floor_as_the_server_has_every_figure(tmp_path: Path) -> Non
             assert floor["targets"] == []
         title = figure["title"].format(probe="ping")
         assert sum(line.startswith(title) for line in done.stdout.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_output_group_has_every_figure(tmp_path: Path) -> None:
+    done = bench("--output", "--quick", "--rounds", "1", "--calls", "20", "--json", "figures.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "figures.json").read_text())
+    assert report["failures"] == []
+    assert report["figures"].keys() == {figure.key for figure in output.FIGURES}
+    for figure in report["figures"].values():
+        assert_measured(figure["server"])
+
+
+def test_a_share_is_judged_in_percent() -> None:
+    for share, met in ((0.099, True), (0.101, False)):
+        found = rows({("flood_cpu_native", SERVER): [Sample((share,))]}, with_targets=True, figures=output.FIGURES)
+        (row,) = (row for row in found if row.figure.key == "flood_cpu_native")
+        assert [verdict.met for verdict in row.verdicts] == [met]
 
 
 def test_a_server_that_ends_is_an_error_that_shows_its_stderr(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The public reports turned into cases: each case is one test, its cells run in order in one fresh session.
+"""The public reports turned into cases: each is one test for each Python, its cells run in order in one fresh session.
+
+A case runs on all Pythons at the same time, each in a session of its own on one server: most of its time is waiting.
 
 `expect` has what every implementation must hold to, `also` what a full one must; `product_only` names checks that are a
 product's own choice, which `PRODUCT` records for this one.
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.client import Client, Message
+from tests.process.worker_driver import VERSIONS, interpreter
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("cells.json").read_text(encoding="utf-8"))
 DEFAULT_TIMEOUT = 30
@@ -78,13 +81,71 @@ def expectations(case: str, index: int, cell: dict[str, Any]) -> Iterator[tuple[
     yield from PRODUCT.get((case, index), {}).items()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_case(case: dict[str, Any]) -> None:
+class Cases:
+    """One server, and what the cases gave on it: case id -> Python version -> the results of its cells."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pythons = {version: path for version in VERSIONS if (path := found(version)) is not None}
+        self._results: dict[str, dict[str, list[Message]]] = {}
+
+    def results(self, case: dict[str, Any], version: str) -> list[Message]:
+        """The results of a case's cells. The first to ask runs it on every Python."""
+        if case["id"] not in self._results:
+            self._results[case["id"]] = self._run(case)
+        return self._results[case["id"]][version]
+
+    def _run(self, case: dict[str, Any]) -> dict[str, list[Message]]:
+        sessions = {
+            version: str(self._client.structured("python_session_open", python=python)["session_id"])
+            for version, python in self._pythons.items()
+        }
+        results: dict[str, list[Message]] = {version: [] for version in sessions}
+        try:
+            for cell in case["cells"]:
+                requests = {
+                    version: self._client.start_call(
+                        "execute_python", code=cell["code"], session_id=session, **arguments(cell)
+                    )
+                    for version, session in sessions.items()
+                }
+                for version, request in requests.items():
+                    results[version].append(self._client.result(request, bound=60)["structuredContent"])
+        finally:
+            for session in sessions.values():
+                self._client.structured("python_session_close", session_id=session)
+        return results
+
+
+def found(version: str) -> str | None:
+    """The path of a Python of this version, None when there is none."""
+    try:
+        return interpreter(version)
+    except pytest.skip.Exception:
+        return None
+
+
+@pytest.fixture(scope="module")
+def cases() -> Iterator[Cases]:
     with Client() as client:
-        for index, cell in enumerate(case["cells"]):
-            result = client.execute(cell["code"], bound=60, **arguments(cell))
-            for key, wanted in expectations(case["id"], index, cell):
-                assert CHECKS[key](result, wanted), f"cell {index + 1}: {key} is not {wanted!r}: {result}"
+        yield Cases(client)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_case(cases: Cases, case: dict[str, Any], version: str) -> None:
+    interpreter(version)
+    for index, (cell, result) in enumerate(zip(case["cells"], cases.results(case, version), strict=True)):
+        for key, wanted in expectations(case["id"], index, cell):
+            assert CHECKS[key](result, wanted), f"cell {index + 1}: {key} is not {wanted!r}: {result}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_session_is_of_the_python_that_was_asked_for(version: str) -> None:
+    with Client() as client:
+        session = client.structured("python_session_open", python=interpreter(version))["session_id"]
+        told = client.execute("import sys\n'%d.%d' % sys.version_info[:2]", session_id=session)
+        assert told["value"] == version
 
 
 def test_every_key_of_the_cases_is_checked() -> None:

@@ -118,7 +118,9 @@ def test_arrays_and_frames_show_their_shape(tmp_path: Path) -> None:
 
 EXACT = (
     "{'none': None, 'truth': True, 'int': -5, 'big': 2**14279, 'float': 0.1, 'zero': -0.0, 'tiny': 5e-324, "
-    "'text': 'caf\\xe9 \\ud800 \\x00 \\U0001f600', 'list': [[], {}, [1, [2]]], 'dict': {'': {'a b': []}, '\\ud800': 1}}"
+    "'ns': [0, -7, 2**64], 'fs': [0.5, -0.0], 'bs': [True, False], 'ts': ['', '\\ud800'], "
+    "'text': 'caf\\xe9 \\ud800 \\x00 \\U0001f600', 'list': [[], {}, [1, [2]]], "
+    "'dict': {'': {'a b': []}, '\\ud800': 1}}"
 )
 
 
@@ -145,6 +147,7 @@ def test_what_cannot_be_saved_is_skipped_with_its_reason(worker: WorkerDriver) -
         "import math\n_hidden = __dunder__ = 1\nloop = []; loop.append(loop); keys = {1: 2}; pair = (1,)\n"
         "nan = math.nan; inf = [-math.inf]; far = {'a': [1, {2}]}; def_ = lambda: 1; n = 2**14280\n"
         "class Text(str): pass\nt = Text('t')\n"
+        "ns = [1, -n]; nans = [0.5, 1.5, nan]; texts = [t, t]\n"
         "deep = []\nfor _ in range(100): deep = [deep]\nglobals()['no name'] = globals()[5] = 1\nok = [1]\n"
         "c = checkpoint('f')\nfrom textwrap import shorten\n[c.saved, c.skipped, repr(c)]"
     )
@@ -160,11 +163,14 @@ def test_what_cannot_be_saved_is_skipped_with_its_reason(worker: WorkerDriver) -
         "far": "far['a'][1]: set is no JSON builtin",
         "def_": "function is no JSON builtin",
         "n": "too large, an int of 14,281 bits (14,280 are allowed)",
+        "ns": "ns[1]: too large, an int of 14,281 bits (14,280 are allowed)",
+        "nans": "nans[2]: NaN is not in JSON",
+        "texts": "texts[0]: Text is no JSON builtin",
         "Text": "type is no JSON builtin",
         "t": "Text is no JSON builtin",
     }
     assert told.startswith("saved 1 name in 'f' (")
-    assert "bytes): ok; skipped 11: loop (loop[0]: contains itself), " in told
+    assert "bytes): ok; skipped 14: loop (loop[0]: contains itself), " in told
 
 
 def test_names_that_are_asked_for_are_saved_or_nothing_is(worker: WorkerDriver, tmp_path: Path) -> None:

@@ -360,6 +360,38 @@ def test_insisting_meets_an_interrupt_that_the_interpreter_swallowed(worker: Wor
     lives_on(worker)
 
 
+SLOW_LOADING = """
+import sys, time
+class Look:
+    seen = False
+    def find_spec(self, name, path, target=None):
+        frame = sys._getframe()
+        while frame is not None and not Look.seen:
+            if "ExtensionFileLoader" in frame.f_code.co_qualname and name.startswith("numpy"):
+                Look.seen = True
+                print("running")
+                time.sleep(0.1)
+            frame = frame.f_back
+sys.meta_path.insert(0, Look())
+import numpy
+print("imported")
+while True: time.sleep(0.01)
+"""
+
+
+def test_an_extension_module_is_loaded_whole_or_not_at_all(tmp_path: Path) -> None:
+    # The tests' own environment: it has NumPy, which cannot be loaded a second time.
+    with prepared(sys.executable, tmp_path) as worker:
+        run_id = worker.start(SLOW_LOADING)
+        worker.wait_output("running\n")
+        worker.interrupt()
+        worker.wait_output("imported\n")
+        insist(worker)
+        assert worker.answer(run_id).interrupted
+        assert worker.cell("import numpy\nint(numpy.arange(4).sum())").value == 6
+        lives_on(worker)
+
+
 # -- what a cell leaves of the handling --------------------------------------------------------------------------
 
 

@@ -77,6 +77,8 @@ def test_odd_surroundings_that_work(worker: WorkerDriver, tmp_path: Path, call: 
     assert worker.cell(f"import pathlib\n({name}([pathlib.Path('/bin/echo'), pathlib.Path('p')])) + ''").value == "p\n"
     assert worker.cell(f"({name}(pathlib.Path('/bin/true'))) + ''").value == ""
     assert worker.cell(f"({name}('echo x', cwd=pathlib.Path('/'), timeout=None)) + ''").value == "x\n"
+    closed = worker.cell(f"import sys\nsys.stdout.close(); sys.stderr = None\n({name}('echo z')) + ''")
+    assert (closed.value, closed.stdout) == ("z\n", "z\n")
     # A folder that is gone is where the process still is.
     (tmp_path / "gone").mkdir()
     assert worker.cell(f"os.chdir('gone'); os.rmdir('../gone')\n({name}('echo y')) + ''").value == "y\n"
@@ -105,11 +107,15 @@ def test_odd_ends_have_their_status(worker: WorkerDriver, call: str) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_closed_pipes_are_waited_for_without_work(worker: WorkerDriver, call: str) -> None:
     """A pipe at its end is always ready: whoever goes on asking spins."""
-    spent = worker.cell(
-        f"import time\nstart = time.process_time()\n{CALLS[call]}('exec >&- 2>&-; sleep 0.5')\n"
-        "time.process_time() - start"
+    answer = worker.cell(
+        "import select\nreal, looks = select.poll, []\nclass Counting:\n"
+        "    def __init__(self): self.poll_ = real(); self.register = self.poll_.register\n"
+        "    def unregister(self, number): self.poll_.unregister(number)\n"
+        "    def poll(self, wait): looks.append(wait); return self.poll_.poll(wait)\n"
+        "select.poll = Counting\n"
+        f"try: {CALLS[call]}('exec >&- 2>&-; sleep 0.3')\nfinally: select.poll = real\nlen(looks)"
     )
-    assert spent.value < 0.25, "seconds of this process"
+    assert 1 <= answer.value <= 20, answer
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -214,6 +220,19 @@ def test_output_that_nobody_takes_stops_neither_interrupt_nor_time_limit(tmp_pat
         assert worker.cell("[left()[1], sh('echo on') + '']").value == ["", "on\n"]
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_a_stream_of_the_cells_own_that_hangs_is_interrupted(tmp_path: Path, call: str) -> None:
+    with prepared("3.12", tmp_path) as worker:
+        run_id = worker.start(
+            "import sys, time\nclass Hanging:\n    def flush(self):\n"
+            "        if not hung: hung.append(1); os.write(1, b'running\\n'); time.sleep(600)\n"
+            f"hung = []; sys.stdout = Hanging()\n{CALLS[call]}('true')"
+        )
+        worker.wait_output("running\n")
+        worker.interrupt()
+        assert worker.answer(run_id).interrupted
+
+
 ENDLESS = [
     "sh('echo a; sleep 600')",
     "sh('while :; do echo flood; done')",
@@ -237,6 +256,7 @@ def test_interrupts_at_random_moments_leave_no_process_and_no_descriptor(
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     with prepared(version, tmp_path) as worker:
+        before = worker.cell("before").value
         for _ in range(rounds):
             code = chance.choice(ENDLESS)
             run_id = worker.start(f"print('running')\n{code}")
@@ -245,5 +265,6 @@ def test_interrupts_at_random_moments_leave_no_process_and_no_descriptor(
             answer = worker.interrupt_until_answer(run_id, 1.0)
             assert (answer.interrupted, answer.success, answer.keep) == (True, False, True), (seed, code, answer)
             assert "repl_trio" not in answer.error, (seed, code)
-            after = worker.cell("[left() == before, (await ash('echo on')) + '', sh('echo on') + '']")
-            assert after.value == [True, "on\n", "on\n"], (seed, code, after)
+            # An interrupt in the midst of asyncio.run leaves asyncio's own loop to the collector.
+            after = worker.cell("collected = gc.collect()\n[left(), (await ash('echo on')) + '', sh('echo on') + '']")
+            assert after.value == [before, "on\n", "on\n"], (seed, code)

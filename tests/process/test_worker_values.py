@@ -215,10 +215,11 @@ def test_syntax_errors_point_at_the_place(worker: WorkerDriver) -> None:
     answer = worker.cell("x = 1\ny = = 2")
     assert answer.error.startswith('  File "<repl:r1>", line 2\n    y = = 2\n        ^')
     for line in ("!pip install something", "%timeit x", "  !ls"):
+        command = 'sh([sys.executable, "-m", "pip", "install", ...])' if "pip" in line else 'sh("...")'
         told = worker.cell(f"{line}\nkept = 6")
         assert told.error_type in ("SyntaxError", "IndentationError")
         if told.error_type == "SyntaxError":
-            assert told.error.endswith('run shell commands with sh("...").')
+            assert told.error.endswith(f" with {command}.")
     assert "Hint" not in worker.cell("x = = 1").error
 
 
@@ -249,7 +250,7 @@ def test_a_very_deep_traceback_is_bounded(worker: WorkerDriver) -> None:
         "def b(n): return a(n)\na(6000)"
     )
     assert len(answer.error.encode()) <= DEFAULT.error_bytes
-    assert answer.truncated_error
+    assert " frames left out]\n" in answer.error
     assert answer.error.endswith("ZeroDivisionError: division by zero")
 
 

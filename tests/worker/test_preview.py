@@ -163,6 +163,10 @@ def test_containers_are_shown_as_python_shows_them(value: object) -> None:
         (array.array("i", range(10**5)), " more items])"),
         (Numbers(range(10**5)), " more items]"),
         ([(n, "text") for n in range(10**5)], " more items]"),
+        # Many brackets, which count as well.
+        ([[[]]] * 10**5, " more items]"),
+        ([[[1]]] * 10**5, " more items]"),
+        ([{1: [2]}] * 10**5, " more items]"),
     ],
     ids=lambda value: type(value).__name__,
 )
