@@ -115,7 +115,7 @@ class Limits:
     ladder_settle: float = 0.05
     """seconds after a cell was sent. No SIGINT before: the worker drops one that finds no run begun."""
     ladder_children: float = 0.3
-    """seconds after each SIGINT. SIGURG to the worker, SIGINT to what this run started: frees `os.system` and shells."""
+    """seconds after each SIGINT. SIGURG to the worker, SIGINT to the run's processes: frees `os.system` and shells."""
     ladder_again: float = 1.0
     """seconds. SIGINT to the worker again: thread pools and cells that swallowed the first one."""
     ladder_dump: float = 1.9

@@ -104,7 +104,7 @@ class Generation:
             )
         except FrameError as error:
             raise LimitReached(f"The cell does not fit into a frame ({error}). It was not run.") from None
-        self._drain()
+        self.drain()
         # A dump that came too late for the run before is in no later report.
         self._trace.drain()
         self._words = b""
@@ -196,7 +196,7 @@ class Generation:
             with trio.move_on_after(self._limits.guardian_ack):
                 await self.gone.wait()
         self.end("The worker had to be killed")
-        self._drain()
+        self.drain()
 
     def end(self, death: str) -> None:
         """The worker is lost: `death` says why. Its run, if any, gets no result any more."""
@@ -210,7 +210,7 @@ class Generation:
             for answered in self._inspected.values():
                 answered.set()
         if self.current is not None and self.current.reply is None:
-            self._drain()
+            self.drain()
             self.current.arrived.set()
 
     def last_words(self) -> str:
@@ -246,8 +246,7 @@ class Generation:
             run = self.current
             if run is None or frame["id"] != run.id or run.reply is not None:
                 raise FrameError("a result nobody waits for")
-            self._drain()
-            self.current = None
+            self.drain()
             self._ended = run.id
             self.machine.advance("done")
             run.take(frame)
@@ -278,7 +277,7 @@ class Generation:
         """Wait for the child's end, then say how it was."""
         await self.guard.exited.wait()
         self.end(self._describe_exit())
-        self._drain()
+        self.drain()
 
     def _describe_exit(self) -> str:
         code = self.guard.exit_code
@@ -299,14 +298,12 @@ class Generation:
     # -- output ------------------------------------------------------------------------------------------------
 
     def _keep(self, name: str, chunk: bytes) -> None:
-        if self.current is not None:
-            self.current.write(name, chunk)
-        elif self.tap is None:
-            self._background[name].write(chunk)
+        if self.tap is None or self._writing is not None:
+            self._capture(name).write(chunk)
         if self.tap is not None:
             self.tap.write(name, chunk)
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Take what both pipes hold now. Called at both ends of a run, so that every byte has one owner."""
         for name, stream in self._streams.items():
             for chunk in stream.drain():
@@ -321,8 +318,13 @@ class Generation:
             elif self._capture(name).settled(self._limits.artifact_bytes):
                 await thin_out(stream, lambda: self._capture(name), self._limits.artifact_bytes)
 
+    @property
+    def _writing(self) -> Run | None:
+        """Whose output it is: a run's until it is answered, what the processes of a stopped one write last included."""
+        return self.current if self.current is not None and not self.current.finished else None
+
     def _capture(self, name: str) -> Capture:
-        run = self.current
+        run = self._writing
         return self._background[name] if run is None else run.stdout if name == "stdout" else run.stderr
 
     def _hand_over_background(self, run: Run) -> None:
@@ -346,7 +348,7 @@ class Generation:
             return InterpreterBroken(f"{self.python}: {self._refusal}.")
         if self.guard.error is not None:
             return InterpreterBroken(f"{self.python} could not be started ({self.guard.error}).")
-        self._drain()
+        self.drain()
         words = self._background["stderr"].render(2_000)[0].strip()
         how = self.death or f"The worker did not become ready in {self._limits.worker_start:g} s"
         said = f" Its stderr ends with:\n{words}" if words else ""
@@ -393,6 +395,6 @@ async def open_generation(
         finally:
             generation.machine.advance("clean")
             generation.end("The worker was ended with its session")
-            generation._drain()
+            generation.drain()
             generation._close()
             generation.over.set()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import trio
 
-from ..machines.ladder import SIGKILL, WORKER, Rung
+from ..machines.ladder import RUN, SIGKILL, WORKER, Rung
 from .generation import Generation
 from .run import Run
 
@@ -34,5 +34,9 @@ async def climb(rungs: Sequence[Rung], run: Run, generation: Generation, settle:
 
 
 async def clear(run: Run, generation: Generation) -> None:
-    """Kill what a stopped run started and did not finish. Afterwards nothing of it writes any more."""
-    await generation.guard.signal(SIGKILL, "run", since=run.since)
+    """Kill what a stopped run started and did not finish. Afterwards nothing of it writes any more.
+
+    What it has written until then is the run's output, not the next one's.
+    """
+    await generation.guard.signal(SIGKILL, RUN, since=run.since)
+    generation.drain()

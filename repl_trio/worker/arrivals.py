@@ -7,16 +7,26 @@ import sys
 
 
 class Arrivals:
-    """What the import system remembers of folders, forgotten after each cell."""
+    """What the import system remembers of folders, forgotten between two cells.
+
+    A finder that finds nothing: a cell that imports nothing new pays nothing for what the one before may have made.
+    """
 
     def __init__(self) -> None:
+        #: A cell has ended since the last look.
+        self.stale = False
         site = sys.modules.get("site")
         folder = getattr(site, "USER_SITE", None) if getattr(site, "ENABLE_USER_SITE", None) else None
         #: The user's own packages, while there is no such folder: `pip` makes it where it may not write elsewhere.
         self._user_site = folder if type(folder) is str and not os.path.isdir(folder) else None
 
-    def look(self) -> None:
-        """Have the next import look at the disk."""
+    def find_spec(self, _name: str, _path: object = None, _target: object = None) -> None:
+        """The first import of a cell looks at the disk."""
+        if self.stale:
+            self.stale = False
+            self._look()
+
+    def _look(self) -> None:
         for path, finder in list(sys.path_importer_cache.items()):
             if finder is None:
                 # There was no such folder when it was first looked at; there may be now.

@@ -2,6 +2,20 @@
 
 They run in the midst of whatever is being run, and many of them raise: a handler of SIGALRM that raises TimeoutError is
 the usual way to bound a call. Raised in the worker's own code, that would end the worker.
+
+Signals are blocked from the end of one cell to the beginning of the next, unless nobody has a handler: whoever sets one
+imports `signal`. The call that blocks them must be written out
+where user code ends: a function for it would run a handler at its first step, and leave the signals open.
+
+    try:
+        border.enter()
+        ...
+    finally:
+        try:
+            if "signal" in sys.modules:
+                border.kept.seen = _signal.pthread_sigmask(_signal.SIG_BLOCK, border.SIGNALS)
+        finally:
+            border.leave()
 """
 
 from __future__ import annotations
@@ -9,55 +23,37 @@ from __future__ import annotations
 import _signal
 import sys
 
+from .gate import outcome_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: Signals that a program may handle for ends of its own. Neither those that the worker itself lives with, nor SIGTERM:
-#: blocked, it would cost the end of a worker a second.
-_SIGNALS = (
-    _signal.SIGALRM,
-    _signal.SIGCHLD,
-    _signal.SIGHUP,
-    _signal.SIGIO,
-    _signal.SIGPROF,
-    _signal.SIGQUIT,
-    _signal.SIGUSR1,
-    _signal.SIGUSR2,
-    _signal.SIGVTALRM,
-)
+#: Signals that a program handles for ends of its own. Neither those that the worker lives with nor those that end it.
+SIGNALS = frozenset((_signal.SIGALRM, _signal.SIGCHLD, _signal.SIGPROF, _signal.SIGUSR2, _signal.SIGVTALRM))
 
 
 class _Kept:
     """What waits for the next user code."""
 
-    trace: Any = None
-    profile: Any = None
-    blocked: frozenset[int] = frozenset()
+    def __init__(self) -> None:
+        self.trace: Any = None
+        self.profile: Any = None
+        #: What was blocked when user code ended, as the call says that blocks the rest.
+        self.seen: set[int] = set()
+        #: The same, while they are closed. What the user has blocked stays so.
+        self.mask: set[int] = set()
+        self.closed = False
 
 
-def close_signals() -> None:
-    """Let no handler of a cell run from here on; the signals wait. Raises what one raises that ran just now."""
-    handled = {number for number in _SIGNALS if callable(_signal.getsignal(number))}
-    if handled:
-        # What a cell has blocked itself is not ours to open again.
-        handled -= _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-        _Kept.blocked |= handled
-        _signal.pthread_sigmask(_signal.SIG_BLOCK, handled)
-
-
-def open_signals() -> None:
-    """Let the cells' handlers run again. Raises what they raise."""
-    if _Kept.blocked:
-        blocked, _Kept.blocked = _Kept.blocked, frozenset()
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, blocked)
+kept = _Kept()
 
 
 def enter() -> None:
-    """User code begins: what earlier cells have set is in force again. Called, like `leave`, below the gate."""
+    """User code begins: what earlier cells have set is in force again. Raises what a signal handler raises."""
     open_signals()
-    trace, profile = _Kept.trace, _Kept.profile
-    _Kept.trace = _Kept.profile = None
+    trace, profile = kept.trace, kept.profile
+    kept.trace = kept.profile = None
     if profile is not None:
         sys.setprofile(profile)
     if trace is not None:
@@ -65,14 +61,39 @@ def enter() -> None:
 
 
 def leave() -> None:
-    """User code ends. May raise what a trace or profile function raises; the interpreter then drops that function."""
-    try:
-        trace, profile = sys.gettrace(), sys.getprofile()
-        if trace is not None:
-            sys.settrace(None)
-            _Kept.trace = trace
-        if profile is not None:
-            sys.setprofile(None)
-            _Kept.profile = profile
-    finally:
-        close_signals()
+    """User code ends. Raises what a trace or profile function raises; the interpreter then drops that function."""
+    if not kept.closed and "signal" in sys.modules:
+        kept.closed, kept.mask = True, kept.seen
+    trace, profile = sys.gettrace(), sys.getprofile()
+    if trace is not None:
+        sys.settrace(None)
+        kept.trace = trace
+    if profile is not None:
+        sys.setprofile(None)
+        kept.profile = profile
+
+
+def open_signals() -> None:
+    """Let handlers run. Raises what they raise."""
+    if kept.closed:
+        kept.closed = False
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, SIGNALS - kept.mask)
+
+
+def deliver_late() -> list[BaseException]:
+    """Run the cells' handlers of signals that came after the last cell; what they raised is no later cell's trouble."""
+    if not kept.closed:
+        return []
+    # asyncio's handlers do nothing; it hears of a signal when that is delivered in the usual way.
+    handlers = {number: handler for number in SIGNALS - kept.mask if _is_users(handler := _signal.getsignal(number))}
+    raised = []
+    while handlers and (told := _signal.sigtimedwait(handlers, 0)) is not None:
+        number = told.si_signo
+        _none, error = outcome_of(handlers.pop(number), number, None)
+        if error is not None:
+            raised.append(error)
+    return raised
+
+
+def _is_users(handler: Any) -> bool:
+    return callable(handler) and getattr(handler, "__name__", "") != "_sighandler_noop"

@@ -26,6 +26,7 @@ def cancel_elsewhere(grace: float) -> list[asyncio.Task[Any]]:
         return []
     found: list[asyncio.Task[Any]] = []
     for loop in _loops_elsewhere():
+        _catch_up(loop, grace)
         for task in asyncio.all_tasks(loop):
             if runs_cell_code(task.get_coro()):
                 # The loop may have been closed just now; then nothing runs on it.
@@ -37,6 +38,15 @@ def cancel_elsewhere(grace: float) -> list[asyncio.Task[Any]]:
     while not all(task.done() for task in found) and monotonic() < deadline and not interrupts.pending:
         wait.acquire(timeout=SLICE)
     return found
+
+
+def _catch_up(loop: Any, grace: float) -> None:
+    """Wait until the loop has done what it was told from outside so far: a task may be in that, yet to be made."""
+    done = _thread.allocate_lock()
+    done.acquire()
+    _handle, error = outcome_of(loop.call_soon_threadsafe, done.release)
+    if error is None:
+        done.acquire(timeout=grace)
 
 
 def _loops_elsewhere() -> list[Any]:

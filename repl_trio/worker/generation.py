@@ -7,10 +7,10 @@ import _thread
 import builtins
 import os
 import sys
-import time
+from time import monotonic
 
 from ..limits import DEFAULT
-from . import gate, origin, source, threads, trio_run
+from . import gate, isolation, origin, source, threads, trio_run
 from .arrivals import Arrivals
 from .display import Display
 from .exact import exact_json
@@ -64,6 +64,7 @@ class Generation:
         self._hook_imports()
         self._context: Context = _contextvars.Context()
         self._arrivals = Arrivals()
+        isolation.find_first(self._arrivals)
         self._future = 0
         self._loop: CellLoop | None = None
         self._ended = float("-inf")
@@ -95,7 +96,7 @@ class Generation:
         self._streams.restore()
         self._display.end()
         gate.end_run()
-        self._ended = time.monotonic()
+        self._ended = monotonic()
         self._link.send(result.frame())
 
     def close(self) -> None:
@@ -117,7 +118,7 @@ class Generation:
             try:
                 loop = self._cell_loop()
                 loop.loop()
-            except (ImportError, OSError) as refused:  # a cell has used up all descriptors, the reserve as well
+            except Exception as refused:  # noqa: BLE001 - without descriptors, or what asyncio is made of is broken
                 result.fail(refused)
                 return
             value, error, self._context = loop.run(program, self.namespace, self._context)
@@ -129,6 +130,8 @@ class Generation:
         elif value is not None and os.getpid() == self._link.pid:
             # In the context of the cells: numpy and decimal keep there how numbers are to look.
             self._context.run(result.show, value, self._display)
+        # Its traceback holds this frame: a circle would keep all that the cell's frames hold alive.
+        del error
 
     def _run_file(self, path: str, argv: list[str], result: _Result) -> None:
         with AsScript(path, argv, self.namespace):
@@ -154,7 +157,7 @@ class Generation:
 
         Soon after a run it could as well be a late one of that run, and must not hit the next.
         """
-        return time.monotonic() - self._ended > LATE and self._link.frame_waits()
+        return monotonic() - self._ended > LATE and self._link.frame_waits()
 
     def _land(self, frame: FrameType) -> None:
         """How an interrupt ends user code at this frame."""
@@ -207,7 +210,7 @@ class Generation:
                 f"a thread started by this cell is still running user code ({', '.join(users[:NAMES])}); "
                 "join it, or use a subprocess for work that outlives its cell"
             )
-        self._arrivals.look()
+        self._arrivals.stale = True
 
     def _namespace_guard(self) -> None:
         """A cell may delete what marks the namespace as `__main__`; the next one needs it."""

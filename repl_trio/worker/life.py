@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 
@@ -53,18 +52,11 @@ def serve(standard: list[str], users: list[str], finders: list[Any]) -> None:
 
 
 def _next_frame(link: Link) -> Frame:
-    """The next frame. A signal handler of the user's may raise meanwhile: that is shown, and no reason to end."""
-    taken: list[Frame] = []
-    while True:
-        try:
-            if not taken:
-                border.open_signals()
-                # In one step of C: a handler that raises between `get` and an assignment would lose the frame.
-                taken.extend(itertools.islice(iter(link.requests.get, None), 1))
-            border.close_signals()
-            return taken.pop()
-        except BaseException as error:  # noqa: BLE001 - whatever a user's signal handler raises between two cells
-            gate.outcome_of(_show, error)
+    """The next frame. What signal handlers of the user's have to say to signals that came meanwhile comes before it."""
+    frame = link.requests.get()
+    for error in border.deliver_late():
+        gate.outcome_of(_show, error)
+    return frame
 
 
 def _show(error: BaseException) -> None:

@@ -70,12 +70,7 @@ class CellLoop:
         """Run a cell in a task: (its value, the exception that left it, the context for the next cell)."""
         end = _End(context)
         _value, error = self._drive(end.carry(program, namespace), context)
-        if end.ended:
-            value, error = end.value, end.error
-            # The traceback holds the frame that holds `end`: a circle would keep what the cell's frames hold alive.
-            end.value = end.error = None
-            return value, error, end.context
-        return None, error, end.context
+        return (*end.take(), end.context) if end.ended else (None, error, end.context)
 
     def _drive(self, work: Coroutine[Any, Any, None], context: Context) -> tuple[Any, BaseException | None]:
         loop = self.loop()
@@ -95,8 +90,9 @@ class CellLoop:
             # A loop with signal handlers of the cells' own hears of signals by that byte, between cells as well.
             if alarm is not None and not getattr(loop, "_signal_handlers", None):
                 _signal.set_wakeup_fd(before)
-            # A trace function may raise in it; the cell has ended.
+            # Once more, for a task that was torn together with its loop. What is raised here has no cell any more.
             with contextlib.suppress(BaseException):
+                _signal.pthread_sigmask(_signal.SIG_BLOCK, border.SIGNALS)
                 border.leave()
             if not self._task.done():
                 self._task.cancel()
@@ -245,13 +241,25 @@ class _End:
         self.error: BaseException | None = None
         self.context = context
 
+    def take(self) -> tuple[Any, BaseException | None]:
+        """(the value, the exception), each given out once.
+
+        A traceback holds the frame that holds this object: a circle would keep all that the cell's frames hold alive.
+        """
+        value, error, self.value, self.error = self.value, self.error, None, None
+        return value, error
+
     async def carry(self, program: Program, namespace: dict[str, object]) -> None:
         try:
             try:
                 border.enter()
                 self.value = await await_program(program, namespace)
             finally:
-                border.leave()
+                try:
+                    if "signal" in sys.modules:
+                        border.kept.seen = _signal.pthread_sigmask(_signal.SIG_BLOCK, border.SIGNALS)
+                finally:
+                    border.leave()
         except BaseException as error:  # noqa: BLE001 - whatever leaves the cell is its outcome
             self.error = error
         self.ended = True

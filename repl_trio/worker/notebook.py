@@ -36,7 +36,8 @@ def hint(line: str) -> str:
         return _SHELL
     if line.lstrip()[0] == "%" or right[:1] == "%":
         return _MAGIC
-    return _HELP if words[0][0] == "?" or words[-1][-1] == "?" else ""
+    quoted = "'" in line or '"' in line
+    return _HELP if not quoted and (words[0][0] == "?" or words[-1][-1] == "?") else ""
 
 
 def command_hint(error: NameError, trace: TracebackType | None) -> str:

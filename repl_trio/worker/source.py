@@ -4,6 +4,8 @@ from __future__ import annotations
 import __future__
 
 import _ast
+import _signal
+import sys
 
 from . import border
 from .preview import clip, printable
@@ -116,7 +118,11 @@ def run_program(program: Program, namespace: dict[str, object]) -> object:
             return eval(program.tail, namespace)
         return None
     finally:
-        border.leave()
+        try:
+            if "signal" in sys.modules:
+                border.kept.seen = _signal.pthread_sigmask(_signal.SIG_BLOCK, border.SIGNALS)
+        finally:
+            border.leave()
 
 
 async def await_program(program: Program, namespace: dict[str, object]) -> object:

@@ -83,6 +83,14 @@ class _Buffer(io.BufferedWriter):
 class _Text(io.TextIOWrapper):
     """A text stream that stays open, because `logging` and others keep the object they were given."""
 
+    #: A cell has changed how it writes.
+    changed = False
+
+    def reconfigure(self, **form: Any) -> None:
+        """As ever, until the end of the cell."""
+        self.changed = True
+        super().reconfigure(**form)
+
     def close(self) -> None:
         """Write out what is held."""
         self.flush()
@@ -102,7 +110,7 @@ _FORM: dict[str, Any] = {
 }
 
 
-def _text_stream(descriptor: int, name: str) -> TextIOWrapper:
+def _text_stream(descriptor: int, name: str) -> _Text:
     raw = io.FileIO(descriptor, "w", closefd=False)
     raw.name = name
     return _Text(_Buffer(raw), **_FORM)
@@ -188,11 +196,13 @@ class Streams:
         if not _usable(self.stdin):
             self.stdin = _null_stream()
         for stream in (self.stdout, self.stderr):
-            # The server reads UTF-8. How newlines are written cannot be asked, so this is not only done when needed.
-            try:
-                stream.reconfigure(**_FORM)
-            except (ValueError, OSError):
-                continue
+            # The server reads UTF-8.
+            if stream.changed:
+                try:
+                    stream.reconfigure(**_FORM)
+                except (ValueError, OSError):
+                    continue
+                stream.changed = False
         self._put_back()
 
     def _restore_descriptors(self) -> None:

@@ -6,7 +6,7 @@ Loaded when there is such a value. Bounded in bytes, and in time by about a seco
 from __future__ import annotations
 
 from _operator import is_
-from itertools import repeat
+from itertools import chain, repeat
 from math import isfinite
 from time import monotonic
 
@@ -17,6 +17,7 @@ from .preview import Preview, clip, preview, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from .display import Display
@@ -61,7 +62,7 @@ def _json(value: object) -> bytes | None:
     if type(value) is not list and type(value) is not dict:
         return None
     try:
-        _Check().value(value, 1)
+        _check(value)
         text = jsontext.dumps(value)
     except (Inexact, RuntimeError, ValueError, TypeError):
         # All but the first: another thread changed the value meanwhile.
@@ -69,51 +70,59 @@ def _json(value: object) -> bytes | None:
     return text.encode("ascii") if len(text) <= TEXT_BYTES else None
 
 
-class _Check:
-    """Walks a value and raises `Inexact` when it has no exact JSON, or that would be too long."""
+def _check(value: Any) -> None:
+    """Raise `Inexact` when a list or dict has no exact JSON, or that would be too long.
 
-    def __init__(self) -> None:
-        self._left = TEXT_BYTES
-        self._deadline = monotonic() + JSON_SECONDS
-
-    def value(self, container: Any, depth: int) -> None:
-        """Check a list or dict at this depth."""
+    Level by level and not container by container: a hundred thousand small records are checked at C's speed.
+    """
+    deadline = monotonic() + JSON_SECONDS
+    left = TEXT_BYTES
+    level = [value]
+    for _depth in range(DEPTH):
+        lists = [container for container in level if type(container) is list]
+        dicts = [container for container in level if type(container) is dict]
         # An element has two bytes at least: a digit and a comma.
-        self._left -= 2 * len(container)
-        if depth > DEPTH or self._left < 0 or monotonic() > self._deadline:
+        left -= 2 * (sum(map(len, lists)) + sum(map(len, dicts)))
+        if left < 0 or monotonic() > deadline:
             raise Inexact
-        if type(container) is dict:
-            if not all(map(is_, map(type, container), repeat(str))):
-                raise Inexact
-            self._texts(list(container))
-            self._elements(list(container.values()), depth)
-        else:
-            self._elements(container, depth)
-
-    def _elements(self, elements: list[Any], depth: int) -> None:
-        texts = []
-        for element in elements:
-            kind = type(element)
-            if kind is str:
-                texts.append(element)
-            elif kind is int:
-                if not -SAFE_INT <= element <= SAFE_INT:
-                    raise Inexact
-            elif kind is float:
-                if not isfinite(element):
-                    raise Inexact
-            elif kind is list or kind is dict:
-                self.value(element, depth + 1)
-            elif kind is not bool and element is not None:
-                raise Inexact
-        if texts:
-            self._texts(texts)
-
-    def _texts(self, texts: list[str]) -> None:
-        self._left -= sum(map(len, texts))
-        if self._left < 0:
+        keys = list(chain.from_iterable(dicts))
+        if not all(map(is_, map(type, keys), repeat(str))):
             raise Inexact
+        level, texts = _sorted(chain(chain.from_iterable(lists), chain.from_iterable(map(dict.values, dicts))))
+        left -= _size(keys, left) + _size(texts, left)
+        if left < 0:
+            raise Inexact
+        if not level:
+            return
+    raise Inexact
+
+
+def _sorted(elements: Iterable[Any]) -> tuple[list[Any], list[str]]:
+    """(the lists and dicts among these, the strings). Raises `Inexact` for what JSON has no exact equal of."""
+    containers, texts = [], []
+    for element in elements:
+        kind = type(element)
+        if kind is str:
+            texts.append(element)
+        elif kind is int:
+            if not -SAFE_INT <= element <= SAFE_INT:
+                raise Inexact
+        elif kind is float:
+            if not isfinite(element):
+                raise Inexact
+        elif kind is list or kind is dict:
+            containers.append(element)
+        elif kind is not bool and element is not None:
+            raise Inexact
+    return containers, texts
+
+
+def _size(texts: list[str], left: int) -> int:
+    """Characters of these. Raises `Inexact` for those that have no UTF-8 form."""
+    size = sum(map(len, texts))
+    if size <= left:
         try:
             "".join(texts).encode("utf-8")
         except UnicodeEncodeError:
             raise Inexact from None
+    return size

@@ -68,6 +68,9 @@ BLOCKING = {
     "sh": Kind("sh('sleep 60')"),
     "sh, many": Kind("while True: sh('true')"),
     "sh flood": Kind("sh('yes')"),
+    "stubborn child": Kind(
+        "subprocess.Popen(['sh', '-c', 'trap \"\" INT; while :; do echo late; sleep 0.002; done']); time.sleep(60)"
+    ),
     "os.system": Kind("os.system('sleep 60')"),
     "os.system, in a loop": Kind("while True: os.system('sleep 60')"),
     "pool map": Kind(

@@ -49,12 +49,12 @@ class Sweep:
         self.mark = 0
         self.took: list[float] = []
         self.kept = self.cleared = self.by_itself = self.without_line = 0
-        self.prepare(reset=True)
+        self.prepare()
 
-    def prepare(self, *, reset: bool = False) -> None:
+    def prepare(self) -> None:
         """Put the mark and what the kind needs into the namespace."""
         self.mark += 1
-        made = self.client.execute(f"{PREPARED}\n{self.kind.setup}\nmark = {self.mark}", reset=reset)
+        made = self.client.execute(f"{PREPARED}\n{self.kind.setup}\nmark = {self.mark}")
         assert made["success"], made
         self.generation = made["generation"]
 

@@ -99,6 +99,17 @@ def test_what_never_lets_go_is_killed_at_the_end_of_the_grace(surroundings: str,
         assert text == "1"
 
 
+def test_what_a_stopped_cells_processes_wrote_is_that_cells_output() -> None:
+    with Client() as client:
+        client.execute("import subprocess, time; kept = 5")
+        command = "trap '' INT; while :; do echo late; done"
+        for way in (by_cancel, by_timeout, by_notification) * 3:
+            result, _release = way(client, f"subprocess.Popen(['sh', '-c', {command!r}]); time.sleep(60)")
+            assert (result["state"], "late\n" in result["stdout"]) == ("preserved", True)
+            after = client.execute("kept")
+            assert (after["value"], after["stdout"]) == (5, ""), way
+
+
 def test_the_text_of_the_next_cell_says_that_the_namespace_was_lost() -> None:
     with Client() as client:
         client.execute(SPINNING_C, timeout=TIMEOUT)

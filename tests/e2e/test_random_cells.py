@@ -236,6 +236,9 @@ def run_loop(cells: int, *, kill: bool) -> str:
     looks: list[int] = []
     with Client() as client:
         session = ModelledSession(client)
+        for _cell in range(WARM_UP):
+            # As much output as the retained runs will ever hold together.
+            session.flood(9_000)
         while session.cells < WARM_UP + cells:
             before = session.cells
             random_step(session, chance, kill=kill)

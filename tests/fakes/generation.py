@@ -107,6 +107,9 @@ class FakeGeneration:
     def last_words(self) -> str:
         return self.words
 
+    def drain(self) -> None:
+        """A fake worker writes nothing by itself."""
+
 
 class Workshop:
     """Stands in for `start_worker` and `open_generation`: every launch takes `delay` seconds, and may fail."""

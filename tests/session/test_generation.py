@@ -144,7 +144,7 @@ async def test_a_result_finishes_its_run(tmp_path: Path) -> None:
         second = await answered(generation, ["result"])
         assert second.result is not None
         assert not second.result.state_reset
-        assert generation.current is None
+        assert second.finished
 
 
 async def test_every_byte_before_the_result_belongs_to_its_run(tmp_path: Path) -> None:
