@@ -29,7 +29,7 @@ async def climb(rungs: Sequence[Rung], run: Run, generation: Generation, settle:
             await generation.kill()
         else:
             met = await generation.guard.signal(rung.signal, rung.target, since=run.since)
-            # A cell that goes on after its command was interrupted (os.system) has been stopped all the same.
+            # A cell that goes on after its command was interrupted has been stopped all the same.
             run.touched = run.touched or (met > 0 and rung.target != WORKER)
 
 

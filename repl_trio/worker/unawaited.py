@@ -27,10 +27,12 @@ def adopt(warnings: Any) -> None:
             usual(coroutine)
             return
         text = f"coroutine '{coroutine.__qualname__}' was never awaited"
+        # With a source given, `warnings` imports tracemalloc to say that it could have told more.
+        source = coroutine if "tracemalloc" in sys.modules else None
         if origin.runs_cell_code(frame):
-            warnings.warn(text, RuntimeWarning, stacklevel=2, source=coroutine)
+            warnings.warn(text, RuntimeWarning, stacklevel=2, source=source)
             return
         code = coroutine.cr_code
-        warnings.warn_explicit(text, RuntimeWarning, code.co_filename, code.co_firstlineno, source=coroutine)
+        warnings.warn_explicit(text, RuntimeWarning, code.co_filename, code.co_firstlineno, source=source)
 
     warnings._warn_unawaited_coroutine = warn

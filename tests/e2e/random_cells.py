@@ -71,22 +71,22 @@ class ModelledSession:
         stdout: str = "",
         stderr: str = "",
         value: Value | None = None,
-        error: str | None = None,
-        code: str | None = None,
+        failure: tuple[str, str] | None = None,
         state: str = "preserved",
     ) -> None:
-        """A finished run is exactly this. `error` is part of its text, `code` its error_code."""
+        """A finished run is exactly this. `failure`: its error_code, and words of its error."""
         case = f"cell {self.cells}: {result}"
         told = (result["generation"], result["state_reset"], result["session_id"], result["state"])
         assert told == (self.generation, self.fresh, self.id, state), case
         assert result["run_id"] not in self.runs, case
         self.runs.add(result["run_id"])
         assert (result["stdout"], result["stderr"]) == (stdout, stderr), case
-        assert result["success"] is (error is None), case
+        code, words = failure or (None, "")
+        assert result["success"] is (failure is None), case
         assert result.get("value") == value, case
         assert type(result.get("value")) is type(value), case
         assert result.get("error_code") == code, case
-        assert (error or "") in (result["error"] or ""), case
+        assert words in (result["error"] or ""), case
         assert "repl_trio" not in (result["error"] or ""), case
         self.fresh = False
         if state == "cleared":
@@ -111,7 +111,7 @@ class ModelledSession:
         if name in self.names:
             self.judge(result, value=self.names[name])
         else:
-            self.judge(result, error=f"NameError: name '{name}' is not defined", code="EXCEPTION")
+            self.judge(result, failure=("EXCEPTION", f"NameError: name '{name}' is not defined"))
 
     def delete(self, name: str) -> None:
         self.begun()
@@ -120,7 +120,7 @@ class ModelledSession:
             self.judge(result)
             del self.names[name]
         else:
-            self.judge(result, error="NameError", code="EXCEPTION")
+            self.judge(result, failure=("EXCEPTION", "NameError"))
 
     def everything(self) -> None:
         """The whole namespace is the model's."""
@@ -131,15 +131,15 @@ class ModelledSession:
         """What was assigned before the error stays."""
         words = f"told {len(text)}"
         code = f"{name} = {value!r}\nprint({text!r})\nraise ValueError({words!r})"
-        self.cell(code, stdout=text + "\n", error=f"ValueError: {words}", code="EXCEPTION")
+        self.cell(code, stdout=text + "\n", failure=("EXCEPTION", f"ValueError: {words}"))
         self.names[name] = value
 
     def leave(self, status: int) -> None:
-        result = self.cell(f"import sys; sys.exit({status})", error="SystemExit", code="SYSTEM_EXIT")
+        result = self.cell(f"import sys; sys.exit({status})", failure=("SYSTEM_EXIT", "SystemExit"))
         assert result["exit_code"] == status, result
 
     def misspell(self) -> None:
-        self.cell("print('never')\nif True print(1)", error="SyntaxError", code="EXCEPTION")
+        self.cell("print('never')\nif True print(1)", failure=("EXCEPTION", "SyntaxError"))
 
     def empty(self) -> None:
         self.cell("")
@@ -253,7 +253,7 @@ class ModelledSession:
         stdout = result["stdout"]
         assert stdout == "begun\n" or (stdout == "" and way == "timeout"), result
         error_code = "TIMEOUT" if way == "timeout" else "CANCELLED"
-        self.judge(result, stdout=stdout, error="the namespace is preserved", code=error_code)
+        self.judge(result, stdout=stdout, failure=(error_code, "the namespace is preserved"))
         if stdout:
             assert "KeyboardInterrupt: interrupted" in result["error"], result
             assert f'"<repl:{result["run_id"]}>", line ' in result["error"], result
@@ -295,11 +295,11 @@ class ModelledSession:
         """A loop in C is killed, and that is what is told."""
         self.begun()
         result = self.execute("print('begun', flush=True)\nsum(range(10**13))", timeout=0.2)
-        self.judge(result, stdout="begun\n", error="The namespace is lost", code="TIMEOUT", state="cleared")
+        self.judge(result, stdout="begun\n", failure=("TIMEOUT", "The namespace is lost"), state="cleared")
 
     def die(self, how: str) -> None:
         code = f"print('last words', flush=True)\n{DEATHS[how]}"
-        self.cell(code, stdout="last words\n", error="The namespace is lost", code="WORKER_DIED", state="cleared")
+        self.cell(code, stdout="last words\n", failure=("WORKER_DIED", "The namespace is lost"), state="cleared")
 
     def killed(self) -> None:
         """The worker is killed from outside while nothing runs."""

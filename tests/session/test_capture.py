@@ -12,7 +12,7 @@ from repl_trio.session.capture import KEPT, Capture
 
 HEAD, TAIL = 40, 16
 untimed = settings(deadline=None)
-MARKER = re.compile(r"\n?\[\.\.\. ([\d,]+) bytes of output not shown \.\.\.\]\n")
+MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes of output not shown \.\.\.\]\n")
 ROOM = 20
 """bytes. Of one read; more than a character has."""
 

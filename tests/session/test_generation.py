@@ -20,7 +20,7 @@ from repl_trio.machines import generation as table
 from repl_trio.process.start import start_worker
 from repl_trio.session.generation import Generation, open_generation
 from repl_trio.session.run import Run
-from repl_trio.values import PRESERVED, Cell
+from repl_trio.values import CANCELLED, PRESERVED, Cell
 from tests.fakes import worker as fake
 
 HANG = 60.0
@@ -174,6 +174,21 @@ async def test_output_after_the_result_comes_with_the_next_run_and_is_marked(tmp
         assert run.stdout.render()[0].endswith("two\n")
         assert "err" in run.stderr.render()[0]
         assert (await answered(generation, ["result"])).stdout.total == 0
+
+
+async def test_output_after_the_result_of_a_stopped_run_is_that_runs_until_it_is_answered(tmp_path: Path) -> None:
+    async with open_fake(tmp_path) as generation:
+        run = accept(generation, ["write", 1, "one\n"], ["result"], ["wait"], ["write", 1, "late\n"], ["hang"])
+        run.stop_reason = CANCELLED
+        run.machine.advance("stop")
+        await run.arrived.wait()
+        run.machine.advance("result")
+        await generation.guard.signal(signal.SIGINT, "child")
+        while run.stdout.total < len("one\nlate\n"):
+            await trio.sleep(0.005)
+            generation.drain()
+        run.finish("cleared", PRESERVED)
+        assert run.stdout.render()[0] == "one\nlate\n"
 
 
 async def test_a_cell_over_the_frame_limit_is_refused_and_nothing_is_sent(tmp_path: Path) -> None:
