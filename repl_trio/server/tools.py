@@ -21,9 +21,10 @@ execute_python runs a cell and waits for it. For work longer than your client's 
 result says in `state` whether the namespace was preserved or cleared, and in `state_reset` whether it was new.
 
 One run at a time per session; sessions run in parallel. python_health tells what is going on, always at once. In \
-cells: top-level await works, `sh("command")` runs a shell command, `display(object)` shows images, `repl_history()` \
-and `repl_source()` show earlier cells. There is no stdin. What is too long for a result is kept for a while as an \
-artifact: artifact_list, artifact_read.\
+cells: top-level await works, `sh("command")` and `await ash("command")` run shell commands, `display(object)` shows \
+images, `checkpoint(path)` and `restore(path)` keep plain values across a reset, `repl_namespace()`, `repl_history()` and \
+`repl_source()` show what there is; `help(name)` tells more. There is no stdin. What is too long for a result is kept \
+for a while as an artifact: artifact_list, artifact_read.\
 """
 
 _ID = 100  # bytes of an id or a cursor: ours are shorter
@@ -105,7 +106,8 @@ def _execute(limits: Limits, session: dict[str, Schema], required: list[str]) ->
         "with the user's rights, no sandbox. The result's `state` says whether the namespace was preserved or cleared. "
         "Long output is cut in the middle; python_run reads the rest, and artifact_read the whole of it, of a "
         "shortened value or of an image too large to show. display(object) and open figures show images. Helpers in "
-        "cells: sh(command), repl_history(), repl_source(run_id). input() and stdin are not available.",
+        "cells: sh(command), await ash(command), checkpoint(path), restore(path), repl_namespace(), repl_history(), "
+        "repl_source(run_id). input() and stdin are not available.",
         schemas.object_schema(_cell(limits) | {"wait": wait} | session, required),
         schemas.result(),
         "runs",

@@ -237,4 +237,5 @@ def _whole(value: object) -> int | None:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    return tuple(str(name)[:60] for name in value[:10]) if type(value) is list else ()
+    # None at all is the rule, and a generator costs more than everything else here.
+    return tuple(str(name)[:60] for name in value[:10]) if type(value) is list and value else ()

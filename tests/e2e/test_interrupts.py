@@ -99,6 +99,15 @@ def test_what_never_lets_go_is_killed_at_the_end_of_the_grace(surroundings: str,
         assert text == "1"
 
 
+def test_a_cell_does_not_go_on_behind_the_command_that_it_was_stopped_in() -> None:
+    with Client() as client:
+        client.execute("import os; kept = 3")
+        result = client.execute("while True:\n    os.system('sleep 60')\n    print('went on')", timeout=TIMEOUT)
+        assert (result["error_code"], result["state"], result["stdout"]) == ("TIMEOUT", "preserved", "")
+        assert "KeyboardInterrupt: interrupted" in result["error"]
+        assert client.execute("kept")["value"] == 3
+
+
 def test_what_a_stopped_cells_processes_wrote_is_that_cells_output() -> None:
     with Client() as client:
         client.execute("import subprocess, time; kept = 5")

@@ -1,7 +1,4 @@
-"""The public reports that are more than cells: each row is a test named by its id, for each Python.
-
-What is kept of a row beside its own repro are the neighbours that break by themselves.
-"""
+"""The public reports that take more than cells: each row is a test named by its id, for each Python."""
 
 from __future__ import annotations
 
@@ -71,24 +68,6 @@ def session(server: Client, python: str) -> Iterator[Session]:
     server.structured("python_session_close", session_id=session.id)
 
 
-WAYS_TO_RELOAD = {
-    "reload": "import importlib\nimportlib.reload({0}).V",
-    "import again": "import sys\ndel sys.modules['{0}']\nimport {0}\n{0}.V",
-    "from import again": "import sys\ndel sys.modules['{0}']\nfrom {0} import V\nV",
-}
-
-
-@pytest.mark.parametrize("way", WAYS_TO_RELOAD)
-def test_REP_A13_an_edit_of_the_same_second_is_seen(session: Session, way: str) -> None:
-    module = f"edited_{way.replace(' ', '_')}_{seconds()}"
-    write = f"from pathlib import Path\nPath('{module}.py').write_text('V = %d')\n"
-    assert session.execute(f"{write % 1}import {module}\n{module}.V")["value"] == 1
-    for number in (2, 3):
-        assert session.execute(f"{write % number}{WAYS_TO_RELOAD[way].format(module)}")["value"] == number
-    assert session.execute(f"Path('{module}_new.py').write_text('V = 5')")["success"]
-    assert session.execute(f"import {module}_new\n{module}_new.V")["value"] == 5
-
-
 @pytest.mark.parametrize("start", ["run(['sleep', '{0}'])", "Popen(['sh', '-c', 'sleep {0}; :']).wait()"])
 def test_INT_A06_a_cancelled_request_takes_its_processes_along(session: Session, start: str) -> None:
     number = seconds()
@@ -146,30 +125,6 @@ def test_LIFE_A09_a_signal_ends_everything_also_beside_c_code_that_holds_the_gil
         all_gone(members | carriers(client.cookie), EXIT_BOUND)
 
 
-@pytest.mark.parametrize(
-    "command", ["sleep {0} & echo started", "(sleep {0} | cat) & echo started", "nohup sleep {0} 2>&1 & echo started"]
-)
-def test_SH_A01_a_background_child_does_not_keep_the_call(session: Session, command: str) -> None:
-    number = seconds()
-    told = session.execute(f"str(sh({command.format(number)!r})).strip().splitlines()[-1]")
-    assert told["value"] == "started"
-    assert told["elapsed_ms"] < RETURN_MS
-    gone(number)
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["python3 -c 'import time; time.sleep({0})'", "sleep {0} & sleep {0}; :", "trap '' TERM INT; sleep {0}; :"],
-)
-def test_SH_A02_a_time_out_ends_the_whole_group(session: Session, command: str) -> None:
-    number = seconds()
-    told = session.execute(f"sh({command.format(number)!r}, timeout=0.3)")
-    assert "ShTimeout" in told["error"]
-    assert told["state"] == "preserved"
-    assert told["elapsed_ms"] < RETURN_MS
-    gone(number)
-
-
 def test_SH_A03_output_is_shown_while_the_command_runs_and_kept_when_it_is_cut_off(session: Session) -> None:
     number = seconds()
     client = session.client
@@ -180,11 +135,6 @@ def test_SH_A03_output_is_shown_while_the_command_runs_and_kept_when_it_is_cut_o
     assert (result["error_code"], result["state"]) == ("TIMEOUT", "preserved")
     assert (result["stdout"], result["stderr"]) == ("built part 1\n", "warned\n")
     gone(number)
-
-
-def test_SH_A04_commands_that_read_find_nothing_to_read(session: Session) -> None:
-    told = session.execute("[str(sh(c)) for c in ('cat; echo end', 'sort; wc -c', 'head -1; test -t 0 || echo no')]")
-    assert told["value"] == ["end\n", "0\n", "no\n"]
 
 
 @pytest.mark.parametrize(
