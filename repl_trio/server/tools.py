@@ -22,9 +22,9 @@ result says in `state` whether the namespace was preserved or cleared, and in `s
 
 One run at a time per session; sessions run in parallel. python_health tells what is going on, always at once. In \
 cells: top-level await works, `sh("command")` and `await ash("command")` run shell commands, `display(object)` shows \
-images, `checkpoint(path)` and `restore(path)` keep plain values across a reset, `repl_namespace()`, `repl_history()` and \
-`repl_source()` show what there is; `help(name)` tells more. There is no stdin. What is too long for a result is kept \
-for a while as an artifact: artifact_list, artifact_read.\
+images, `checkpoint(path)` and `restore(path)` keep plain values across a reset, `repl_namespace()`, `repl_history()` \
+and `repl_source()` show what there is; `help(name)` tells more. There is no stdin. What is too long for a result is \
+kept for a while as an artifact: artifact_list, artifact_read.\
 """
 
 _ID = 100  # bytes of an id or a cursor: ours are shorter

@@ -129,7 +129,7 @@ def test_what_a_cell_does_to_the_loop_is_no_later_cells_trouble(worker: WorkerDr
     worker.cell(f"kept = 1\n{AWAIT}loop = asyncio.get_running_loop()")
     harmed = worker.cell(HARM[harm])
     assert harmed.keep is True
-    assert harmed.tasks_cancelled == 0
+    assert (harmed.tasks_cancelled, harmed.background_tasks) == (0, [])
     for _again in range(2):
         after = worker.cell(
             f"{AWAIT}await asyncio.wait_for(asyncio.sleep(0), 5) if loop.get_task_factory() is None else 0\nkept"

@@ -133,7 +133,7 @@ def test_the_list_is_one_page_that_nobody_may_cache(peer: Peer, version: str) ->
     result = peer.result("tools/list", given({}))
     assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
     assert "nextCursor" not in result
-    assert len(result["tools"]) == 9
+    assert len(result["tools"]) == 11
     assert ("resultType" in result) is (version == MODERN)
     error = peer.error("tools/list", given({"cursor": "SECRET"}))
     assert error["code"] == -32602
