@@ -10,7 +10,7 @@ import sys
 from time import monotonic
 
 from ..limits import DEFAULT
-from . import gate, isolation, origin, source, threads, trio_run
+from . import classes, gate, isolation, origin, source, threads, trio_run
 from .arrivals import Arrivals
 from .display import Display
 from .exact import exact_json
@@ -188,7 +188,12 @@ class Generation:
             isolated_import("_repl_trio.worker.plots").adopt_pil(self._display)(module)
 
         ImportHooks(
-            {"linecache": self.history.fill, "getpass": refuse_passwords, "pdb": refuse_debugger},
+            {
+                "linecache": self.history.fill,
+                "getpass": refuse_passwords,
+                "pdb": refuse_debugger,
+                "inspect": classes.adopt,
+            },
             {"matplotlib": adopt_matplotlib, "plotly.io._renderers": adopt_plotly, "PIL.ImageShow": adopt_pil},
         ).install()
 

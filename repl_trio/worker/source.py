@@ -52,6 +52,8 @@ def compile_cell(source: str, name: str, flags: int) -> Program:
 
     Raises what the compiler raises, and a `SyntaxError` that says where for text that has no UTF-8 form.
     """
+    # The mark that files of other systems begin with, which the compiler knows in bytes only.
+    source = source.removeprefix("\ufeff")
     try:
         tree = compile(source, name, "exec", flags | _TOP_LEVEL_AWAIT | _ONLY_AST, True)
         return _program(tree, name, flags)

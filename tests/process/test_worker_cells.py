@@ -34,6 +34,8 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDri
         ("async def f(): return 4\nawait f()", 4),
         ("import asyncio\n[x async for x in (i async for i in __import__('contextlib').aclosing and agen())]", [0, 1]),
         ("(walrus := 5)", 5),
+        ("\ufeffx = 1\r\nx", 1),
+        ("x = 1\rx", 1),
     ],
 )
 def test_the_last_expression_is_the_value(worker: WorkerDriver, code: str, value: object) -> None:
@@ -101,6 +103,12 @@ def test_sources_are_seen_by_inspect_and_tracebacks(worker: WorkerDriver) -> Non
         == "def area(w, h):\n    # handed down\n    return w * h\n"
     )
     assert worker.cell("def late(): return 5\ninspect.getsource(late)").value == "def late(): return 5\n"
+    text = "class Kind:\n    # of thing\n    @property\n    def size(self):\n        return 5\n"
+    assert worker.cell(f"{text}kept = 1").success
+    assert worker.cell("inspect.getsource(Kind)").value == text
+    assert worker.cell("inspect.getsource(Kind.size.fget).strip()").value.startswith("@property")
+    assert worker.cell("class Bare: pass\ninspect.getsource(Bare)").error_type == "OSError"
+    assert worker.cell("inspect.getsource(int)").error_type == "TypeError"
 
 
 def test_lines_are_those_of_the_compiler(worker: WorkerDriver) -> None:
