@@ -4,8 +4,8 @@ They run in the midst of whatever is being run, and many of them raise: a handle
 the usual way to bound a call. Raised in the worker's own code, that would end the worker.
 
 Signals are blocked from the end of one cell to the beginning of the next, unless nobody has a handler: whoever sets one
-imports `signal`. The call that blocks them must be written out
-where user code ends: a function for it would run a handler at its first step, and leave the signals open.
+imports `signal`. The call that blocks them must be written out where user code ends: a function for it would run a
+handler at its first step, and leave the signals open.
 
     try:
         border.enter()
