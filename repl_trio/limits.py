@@ -34,6 +34,8 @@ class Limits:
     """requests in flight. More are refused: one client cannot fill the memory with waiting calls."""
     unread_bytes: int = 8_388_608
     """bytes. Answers waiting for a client that does not read; beyond it the connection counts as broken."""
+    answers_ahead: int = 1_048_576
+    """bytes. Answers waiting for the client before its next request waits for them, for `eof_drain` at most."""
 
     # -- runs --------------------------------------------------------------------------------------------------
     timeout_default: float = 120.0

@@ -39,7 +39,9 @@ def of_cell(result: ExecutionResult, _generation: Generation | None = None) -> C
     if result.state == CLEARED and result.error_code not in _NO_WORKER:
         lines.append(("stderr", "[state: cleared. The namespace is gone; the next cell starts in a new one.]"))
     if result.tasks_cancelled:
-        told = f"[{result.tasks_cancelled} unfinished asyncio task(s) of the cell were cancelled at its end]"
+        told = (
+            f"[{result.tasks_cancelled} unfinished task(s), timer(s) or job(s) of the cell were cancelled at its end]"
+        )
         lines.append(("stderr", told))
     return Conclusion(tuple(lines), 0 if result.success else 1)
 

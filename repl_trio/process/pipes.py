@@ -162,6 +162,11 @@ class PipeWriter:
         """Whether accepted bytes are not in the pipe yet."""
         return bool(self._queue)
 
+    @property
+    def unread(self) -> int:
+        """Bytes of the frames that are not wholly in the pipe yet."""
+        return self._size
+
     def send_now(self, frame: bytes) -> bool:
         """Accept a frame without waiting. False when the queue is full. Raises `BrokenPipe`.
 

@@ -77,10 +77,18 @@ class Server:
             self._line(line, nursery)
         while chunk := await reader.receive():
             for line in self._decoder.feed(chunk):
+                if self._writer.unread > self._limits.answers_ahead:
+                    await self._let_client_read()
                 self._line(line, nursery)
         for line in self._decoder.finish():
             self._line(line, nursery)
         self.leave(self._limits.eof_drain, "the client closed stdin; a longer `eof_drain` waits for what still runs")
+
+    async def _let_client_read(self) -> None:
+        """Answers to calls that came in one write are made faster than any client reads: a few images would be too much
+        for the bound on unread bytes. One that does not read at all is not waited for: its end would go unnoticed."""
+        with trio.move_on_after(self._limits.eof_drain):
+            await self._writer.flushed()
 
     def _line(self, line: bytes | Oversized, nursery: trio.Nursery) -> None:
         step = self._connection.receive(line)

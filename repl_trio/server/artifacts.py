@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import binascii
 import time
 
 from ..limits import Limits
 from ..session.artifacts import Artifacts, unknown
+from ..session.cuts import CHARACTER, length_of, until_boundary, until_line
 from ..session.sessions import Sessions
 from ..values import Artifact
 from ..wire.jsonrpc import Params
@@ -14,15 +14,12 @@ from ..wire.mcp import Call
 from .arguments import BadArguments
 from .content import Reply
 from .shown import block, look
-from .sizes import cost, within
+from .sizes import FRAMEWORK, base64_of, cost, within
 
 TEXT = "text"
 BASE64 = "base64"
 IMAGE = "image"  # the encoding that only a reply can have: an image as a content block
 
-_FRAMEWORK = 1_400  # bytes of keys, ids and sentences around the data
-_CHARACTER = 4  # bytes of the longest one: less is not worth asking for
-_LINE = 200  # bytes: how far a cut may move to fall between two lines
 _TEXTS = ("application/json", "image/svg+xml")
 
 
@@ -58,16 +55,16 @@ def read(sessions: Sessions, limits: Limits, call: Call) -> Reply:
     if offset > artifact.size:
         raise BadArguments("/params/arguments/offset", f"is beyond the {artifact.size} bytes of this artifact")
     encoding = str(given.get("encoding") or _natural(artifact.media_type))
-    room = (limits.result_bytes - _FRAMEWORK) // 2
+    room = (limits.result_bytes - FRAMEWORK) // 2
     asked = _whole(given.get("length"), limits.artifact_read)
     while True:
         piece = _piece(store, artifact, offset, asked, encoding)
-        told = piece.decode("utf-8", "replace") if encoding == TEXT else _base64(piece)
+        told = piece.decode("utf-8", "replace") if encoding == TEXT else base64_of(piece)
         spent = cost(told)
-        if spent <= room or asked <= _CHARACTER:
+        if spent <= room or asked <= CHARACTER:
             return _part(artifact, offset, len(piece), encoding, told)
         # Escapes make it longer than its bytes: ask for less, by what was too much.
-        asked = max(min(asked * room // spent, asked - 64), _CHARACTER)
+        asked = max(min(asked * room // spent, asked - 64), CHARACTER)
 
 
 def _find(sessions: Sessions, limits: Limits, call: Call) -> tuple[Artifacts, Artifact]:
@@ -91,33 +88,16 @@ def _image(store: Artifacts, artifact: Artifact, text: str) -> Reply:
 def _piece(store: Artifacts, artifact: Artifact, offset: int, asked: int, encoding: str) -> bytes:
     """At most `asked` bytes; text ends between two lines or characters, and a single character is never split."""
     if encoding != TEXT:
-        return store.read(artifact.id, offset, asked)
-    piece = store.read(artifact.id, offset, max(asked, _CHARACTER))
+        # Whole groups of base64, so that the pages of a client can be joined as they are.
+        return store.read(artifact.id, offset, asked - asked % 3 or asked)
+    piece = store.read(artifact.id, offset, max(asked, CHARACTER))
     if len(piece) <= asked and offset + len(piece) == artifact.size:
         return piece
-    return _until_line(piece[:asked]) or _until_boundary(piece[:asked]) or _first_character(piece)
-
-
-def _until_line(piece: bytes) -> bytes:
-    """`piece` up to its last line end, if that is near its end."""
-    return piece[: piece.rfind(b"\n", max(0, len(piece) - _LINE)) + 1]
-
-
-def _until_boundary(piece: bytes) -> bytes:
-    """`piece` without a UTF-8 character that is incomplete at its end."""
-    for back in range(1, min(_CHARACTER, len(piece)) + 1):
-        if piece[-back] & 0xC0 != 0x80:
-            return piece if _length(piece[-back]) <= back else piece[:-back]
-    return piece
+    return until_line(piece[:asked]) or until_boundary(piece[:asked]) or _first_character(piece)
 
 
 def _first_character(piece: bytes) -> bytes:
-    return piece[: _length(piece[0])]
-
-
-def _length(first: int) -> int:
-    """How many bytes a UTF-8 character has that begins with this one."""
-    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    return piece[: length_of(piece[0])]
 
 
 def _part(artifact: Artifact, offset: int, length: int, encoding: str, told: str) -> Reply:
@@ -147,10 +127,6 @@ def _range(artifact: Artifact, offset: int, length: int) -> Params:
 
 def _natural(media_type: str) -> str:
     return TEXT if media_type.startswith("text/") or media_type in _TEXTS else BASE64
-
-
-def _base64(piece: bytes) -> str:
-    return binascii.b2a_base64(piece, newline=False).decode("ascii")
 
 
 def _described(artifact: Artifact) -> Params:

@@ -15,9 +15,8 @@ from ..session.run import Run
 from ..values import CLEARED, ExecutionResult
 from ..wire.jsonrpc import Params
 from .shown import Shown
-from .sizes import cost
+from .sizes import FRAMEWORK, cost
 
-_FRAMEWORK = 1_400  # bytes of keys, ids, flags and sentences around the parts
 _NAMES = 1_500  # bytes of JSON for the names of background tasks, and of threads
 _FEW = 1_000  # characters that fit in any case, even with every one escaped to 12 bytes
 
@@ -153,7 +152,7 @@ def _fit_page(run: Run, result: ExecutionResult, after: str, room: int) -> _Fitt
 def _room(result: ExecutionResult | None, limits: Limits, taken: int = 0) -> int:
     """Bytes of JSON that parts which stand in both forms may take together, when `taken` bytes go to something else."""
     names = 0 if result is None else cost(_few(result.background_tasks) + _few(result.background_threads))
-    return (limits.result_bytes - _FRAMEWORK - names - taken) // 2
+    return (limits.result_bytes - FRAMEWORK - names - taken) // 2
 
 
 def _few(names: Sequence[str]) -> list[str]:
@@ -308,7 +307,9 @@ def _text(fitted: _Fitted, result: ExecutionResult, about_artifacts: list[str]) 
     if fitted.more is not None:
         parts.append(f"[more output: python_run(run_id={result.run_id!r}, after={fitted.more!r})]")
     if result.tasks_cancelled:
-        parts.append(f"[{result.tasks_cancelled} unfinished asyncio task(s) of the cell were cancelled at its end]")
+        parts.append(
+            f"[{result.tasks_cancelled} unfinished task(s), timer(s) or job(s) of the cell were cancelled at its end]"
+        )
     text = _join(parts)
     if text.strip():
         return text

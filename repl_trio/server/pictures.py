@@ -28,6 +28,9 @@ def is_whole(media_type: str, header: bytes, trailer: bytes, size: int) -> bool:
     """Whether the end of an image of `size` bytes is there, as far as its last bytes tell."""
     if media_type == "image/webp":
         return _little(header[4:8]) + 8 <= size  # has its length in front and no mark at its end
+    if media_type == "image/gif":
+        # One common byte: anywhere else than at the very end it says nothing.
+        return trailer.rstrip(b"\0").endswith(_ENDS[media_type])
     return _ENDS[media_type] in trailer
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import binascii
-
 from ..limits import Limits
 from ..session.artifacts import Artifacts
 from ..session.run import Run
 from ..values import Artifact
 from ..wire.jsonrpc import Params
 from .pictures import HEADER, TRAILER, Dimensions, dimensions, is_shown, is_whole
-from .sizes import cost, in_words
+from .sizes import base64_of, cost, in_words
 
 _SHARE = 6  # of a result: artifacts may take this part of it, the rest of them is only counted
 
@@ -124,8 +122,8 @@ def look(store: Artifacts, artifact: Artifact, limits: Limits) -> Picture:
 
 def block(store: Artifacts, artifact: Artifact) -> Params:
     """An image as a content block."""
-    encoded = binascii.b2a_base64(store.read(artifact.id, 0, artifact.size), newline=False)
-    return {"type": "image", "data": encoded.decode("ascii"), "mimeType": artifact.media_type}
+    content = store.read(artifact.id, 0, artifact.size)
+    return {"type": "image", "data": base64_of(content), "mimeType": artifact.media_type}
 
 
 def _entry(artifact: Artifact) -> Params:

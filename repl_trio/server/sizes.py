@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Sequence
 
 from ..wire import jsontext
 from ..wire.jsonrpc import Params
+
+FRAMEWORK = 1_400
+"""bytes. Keys, ids, flags and sentences around the parts of a result."""
+
+
+def base64_of(content: bytes) -> str:
+    """Bytes as base64 on one line."""
+    return binascii.b2a_base64(content, newline=False).decode("ascii")
 
 
 def cost(part: object) -> int:

@@ -155,7 +155,8 @@ class Draft:
             block = self._artifacts._take_block()
             if block is None:
                 limit = self._artifacts._limits.artifacts_bytes
-                self._fault = f"the limit artifacts_bytes is {limit}" if file.full else file.fault
+                room = f"the limit artifacts_bytes is {limit}" if file.full else file.fault
+                self._fault = "its session was closed" if self._artifacts._closed else room
                 return 0
             self._blocks.append(block)
         part = rest[: BLOCK - start]

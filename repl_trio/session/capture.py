@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cuts import from_boundary, from_line, until_boundary, until_line
 from .redraw import FORM, collapse, form_start
 
 TYPE_CHECKING = False
@@ -174,7 +175,7 @@ class Capture:
         if not missing:
             return (head + tail).decode("utf-8", "replace"), None
         # Whole lines where they are short: half a number would look like a number.
-        head, tail = _until_line(head), _from_boundary(_from_line(tail))
+        head, tail = until_line(head) or until_boundary(head), from_boundary(from_line(tail))
         missing = self.total - len(head) - len(tail)
         marker = f"[... {missing:,} bytes of output not shown ...]\n"
         separator = "" if not head or head.endswith(b"\n") else "\n"
@@ -195,12 +196,14 @@ class Capture:
         marker = ""
         if after >= len(kept):
             kept, base = tail, self.total - len(tail)
-            first = min(self.total - len(_from_boundary(bytes(tail))), stop) if after < base else after
+            first = min(self.total - len(from_boundary(bytes(tail))), stop) if after < base else after
             if after < first:
                 marker, after = f"\n[... {first - after:,} bytes of output not kept ...]\n", first
         piece = bytes(kept[max(after - base, 0) : max(min(after + room, stop) - base, 0)])
         at_end = after + len(piece) == stop
-        whole = piece if ended and at_end else _until_boundary(piece) if at_end else _until_line(piece)
+        whole = piece
+        if not (ended and at_end):
+            whole = (not at_end and until_line(piece)) or until_boundary(piece)
         if not whole and not base and self.missing:
             whole = piece  # the character goes on in what was lost: show it broken rather than stop here for ever
         text = marker + whole.decode("utf-8", "replace")
@@ -216,7 +219,7 @@ class Capture:
         if not size or room <= 0:
             return ""
         held = bytes(self._tail[-size:] if self.missing else (self._head[-size:] + self._tail)[-size:])
-        return _from_boundary(_until_boundary(held.rstrip(b"\r")[-room:])).decode("utf-8", "replace")
+        return from_boundary(until_boundary(held.rstrip(b"\r")[-room:])).decode("utf-8", "replace")
 
     def last_line(self) -> str:
         """The last non-empty line, for progress messages."""
@@ -224,38 +227,3 @@ class Capture:
         recent = bytes(kept[-2_000:]).decode("utf-8", "replace")
         lines = [line.strip() for line in recent.replace("\r", "\n").split("\n")]
         return next((line for line in reversed(lines) if line), "")
-
-
-_LINE = 200  # bytes: how far a cut may move to fall between two lines
-
-
-def _until_line(piece: bytes) -> bytes:
-    """`piece` without a line that is incomplete at its end, if that is short; else without an incomplete character."""
-    end = piece.rfind(b"\n", max(0, len(piece) - _LINE))
-    return piece[: end + 1] if end >= 0 else _until_boundary(piece)
-
-
-def _from_line(piece: bytes) -> bytes:
-    """`piece` without a line that is incomplete at its beginning, if that is short."""
-    end = piece.find(b"\n", 0, _LINE)
-    return piece[end + 1 :] if 0 <= end < len(piece) - 1 else piece
-
-
-def _until_boundary(piece: bytes) -> bytes:
-    """`piece` without a UTF-8 character that is incomplete at its end."""
-    for back in range(1, min(4, len(piece)) + 1):
-        byte = piece[-back]
-        if byte < 0x80:
-            return piece
-        if byte >= 0xC0:
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return piece if back >= length else piece[:-back]
-    return piece
-
-
-def _from_boundary(piece: bytes) -> bytes:
-    """`piece` without a UTF-8 character that is incomplete at its beginning."""
-    skip = 0
-    while skip < min(3, len(piece)) and piece[skip] & 0xC0 == 0x80:
-        skip += 1
-    return piece[skip:]

@@ -68,7 +68,7 @@ class Sessions:
                 f"{taken} sessions are open and the limit `sessions` is {self._limits.sessions}. "
                 "Close one with python_session_close."
             )
-        session = self._new(name, self._directory(project), python)
+        session = self._new(name, self._directory(project), python or self._settings.python)
         self._probing += 1
         try:
             await self._probe(session)

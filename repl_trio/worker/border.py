@@ -27,6 +27,7 @@ from .gate import outcome_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 #: Signals that a program handles for ends of its own. Neither those that the worker lives with nor those that end it.
@@ -44,6 +45,8 @@ class _Kept:
         #: The same, while they are closed. What the user has blocked stays so.
         self.mask: set[int] = set()
         self.closed = False
+        #: Whether user code runs behind the border.
+        self.inside = False
 
 
 kept = _Kept()
@@ -51,6 +54,7 @@ kept = _Kept()
 
 def enter() -> None:
     """User code begins: what earlier cells have set is in force again. Raises what a signal handler raises."""
+    kept.inside = True
     open_signals()
     trace, profile = kept.trace, kept.profile
     kept.trace = kept.profile = None
@@ -62,6 +66,7 @@ def enter() -> None:
 
 def leave() -> None:
     """User code ends. Raises what a trace or profile function raises; the interpreter then drops that function."""
+    kept.inside = False
     if not kept.closed and "signal" in sys.modules:
         kept.closed, kept.mask = True, kept.seen
     trace, profile = sys.gettrace(), sys.getprofile()
@@ -71,6 +76,21 @@ def leave() -> None:
     if profile is not None:
         sys.setprofile(None)
         kept.profile = profile
+
+
+def within(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call user code of the worker's own asking, a `repr`, behind the border. Main thread, below the gate."""
+    if kept.inside:
+        return call(*arguments)
+    try:
+        enter()
+        return call(*arguments)
+    finally:
+        try:
+            if "signal" in sys.modules:
+                kept.seen = _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGNALS)
+        finally:
+            leave()
 
 
 def open_signals() -> None:

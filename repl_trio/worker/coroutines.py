@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import types
+
 from . import origin
+from .shapes import member_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +15,31 @@ if TYPE_CHECKING:
 #: Objects that end an asynchronous generator: they are on their way out by themselves.
 _ENDING = frozenset(("async_generator_athrow", "async_generator_asend"))
 _CHAIN = 200
+#: What a type written in C shows of its objects, Cython's coroutines among them. Looking at anything else of what a
+#: coroutine awaits may run code of a library or the user: a proxy raises at every name.
+_SHOWN = frozenset(map(id, (types.GetSetDescriptorType, types.MemberDescriptorType)))
+
+
+def _shown(link: Any, names: tuple[str, ...]) -> Any:
+    """The first of these attributes that is there and not None. Runs nothing."""
+    kind = type(link)
+    for name in names:
+        found = member_of(kind, name)
+        if id(type(found)) in _SHOWN:
+            try:
+                value = found.__get__(link, kind)
+            except AttributeError:
+                # A slot of a class in Python, unset.
+                continue
+            if value is not None:
+                return value
+    return None
+
+
+def code_of(coroutine: Any) -> Any:
+    """The code of a coroutine, generator or asynchronous generator, or None. Runs nothing."""
+    code = _shown(coroutine, ("cr_code", "gi_code", "ag_code"))
+    return code if type(code) is types.CodeType else None
 
 
 def _chain(coroutine: Any) -> Iterator[Any]:
@@ -20,11 +48,7 @@ def _chain(coroutine: Any) -> Iterator[Any]:
         if coroutine is None:
             return
         yield coroutine
-        for name in ("cr_await", "gi_yieldfrom", "ag_await"):
-            inner = getattr(coroutine, name, None)
-            if inner is not None:
-                break
-        coroutine = inner
+        coroutine = _shown(coroutine, ("cr_await", "gi_yieldfrom", "ag_await"))
 
 
 def ends_by_itself(coroutine: Any) -> bool:
@@ -37,8 +61,7 @@ def runs_cell_code(coroutine: Any) -> bool:
     for link in _chain(coroutine):
         if type(link).__name__ in _ENDING:
             return True
-        for name in ("cr_code", "gi_code", "ag_code"):
-            code = getattr(link, name, None)
-            if code is not None and origin.is_cell(code.co_filename):
-                return True
+        code = code_of(link)
+        if code is not None and origin.is_cell(code.co_filename):
+            return True
     return False

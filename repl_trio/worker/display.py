@@ -6,11 +6,13 @@ mix, and no interrupt tears one. What an object looks like is decided in `rich`,
 
 from __future__ import annotations
 
+import _signal
 import _thread
 import os
 import sys
 
 from ..limits import DEFAULT
+from . import border, origin, threads
 from .gate import interrupts, shielded
 from .isolation import isolated_import
 from .preview import Preview, asked, clip, name_of, preview, printable
@@ -18,7 +20,10 @@ from .shapes import members_of, mro_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _weakref import ref
     from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
 
     from .link import Link
 
@@ -57,7 +62,9 @@ class Display:
         self._items = 0
         self._shown = 0
         #: What figures looked like when this run showed them: one that has not changed is not shown again.
-        self.figures: dict[int, int] = {}
+        self.figures: dict[int, tuple[ref[Any], int]] = {}
+        #: The threads that were there when the run began, by number. By their objects, as numbers are used again.
+        self._older: dict[int, Any] = {}
         self._told = False
         self._encode: Callable[..., bytes] | None = None
         self.front = self._front()
@@ -80,6 +87,8 @@ class Display:
         self._items = self._shown = 0
         self._told = False
         self.figures.clear()
+        if self._older or _thread._count() > 1:
+            self._older = threads.active()
 
     def end(self) -> None:
         """The run ends: an item on its way is finished, later ones are dropped."""
@@ -126,7 +135,20 @@ class Display:
 
     def here(self) -> bool:
         """Whether there is a run to show something in, and this is not a child forked by it."""
-        return self._run is not None and os.getpid() == self._link.pid
+        return self._run is not None and os.getpid() == self._link.pid and not self._is_older()
+
+    def _is_older(self) -> bool:
+        """Whether the thread that asks is a library's that has outlived an earlier run, and not at work for this one.
+
+        No code of a cell's outlives its run; a pool's thread may have been given something to do by this run.
+        """
+        number = _thread.get_ident()
+        if number == interrupts.thread or number not in self._older:
+            return False
+        if threads.active().get(number) is not self._older[number]:
+            return False
+        frame: FrameType | None = sys._getframe()
+        return not (origin.runs_cell_code(frame) or threads.runs_job(frame))
 
     def room(self) -> bool:
         """Whether the run may show one more item."""
@@ -139,7 +161,7 @@ class Display:
 
     @shielded
     def send(self, stream: str, name: str, media_type: str, content: bytes, *, complete: bool = True) -> bool:
-        """Send one item whole; False when it cannot be: no run, a forked child, or no room. Never an exception.
+        """Send one item whole; False when it cannot be: no run, a forked child, or no room. Raises nothing of its own.
 
         `stream`: "display", bounded in number by `displays`, or "value", at most one in a run. `complete`: whether
         `content` is all there is.
@@ -152,13 +174,17 @@ class Display:
                 return False
             if self._run is None or (stream == "display" and not self.room()):
                 return False
+            before = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
             self._sending = True
-            self._items += 1
-            self._shown += stream == "display"
             try:
+                # A cell's handler that raises would tear the item, or a frame.
+                _signal.pthread_sigmask(_signal.SIG_BLOCK, border.SIGNALS)
+                self._items += 1
+                self._shown += stream == "display"
                 self._send_parts(stream, name, media_type, memoryview(content), complete=complete)
             finally:
                 self._sending = False
+                _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
         return True
 
     def _send_parts(self, stream: str, name: str, media_type: str, content: memoryview, *, complete: bool) -> None:

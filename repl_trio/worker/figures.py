@@ -6,6 +6,7 @@ user code: everything here runs below the gate.
 
 from __future__ import annotations
 
+import _weakref
 import io
 import sys
 
@@ -77,7 +78,8 @@ def content_of(figure: Any, display: Display, notes: list[str]) -> bytes | None:
     except Exception as error:  # noqa: BLE001 - whatever drawing raises is the figure's fault, and is said
         notes.append(f"<{label_of(figure)} could not be drawn: {one_line(error)}>")
         return None
-    display.figures[id(figure)] = hash(content)
+    # Weakly: the next figure may get the place of a closed one in memory.
+    display.figures[id(figure)] = _weakref.ref(figure), hash(content)
     return content
 
 
@@ -142,7 +144,8 @@ def flush(display: Display) -> None:
 def _show(display: Display, figure: Any) -> None:
     rich = isolated_import("_repl_trio.worker.rich")
     notes: list[str] = []
-    before = display.figures.get(id(figure))
+    shown, looks = display.figures.get(id(figure), (None, 0))
+    before = looks if shown is not None and shown() is figure else None
     if not display.room():
         rich.no_room(display, notes)
     elif display.here():

@@ -192,7 +192,9 @@ def _on_sigurg(_number: int, frame: FrameType | None) -> None:
 
 def _on_unraisable(unraisable: Any) -> None:
     """An interrupt that landed in a `__del__` or a weakref callback ended that alone: it counts as not landed."""
-    if id(unraisable.exc_value) == interrupts.raised:
+    if id(unraisable.exc_value) == interrupts.raised and not issubclass(unraisable.exc_type, Exception):
+        # Another exception may get the place of this one in memory.
+        interrupts.raised = 0
         interrupts.count -= 1
     else:
         sys.__unraisablehook__(unraisable)
@@ -210,6 +212,7 @@ def begin_run() -> None:
     interrupts.count = 0
     interrupts.insisted = 0
     interrupts.held = 0
+    interrupts.raised = 0
     interrupts.pending = False
     interrupts.running = True
     # In this order: one that comes before the line above is early, one that comes after it is pending.

@@ -19,7 +19,7 @@ from .hooks import ImportHooks
 from .inspection import inspect
 from .isolation import drop_orphans, isolated_import, with_standard_path
 from .namespace import Helpers
-from .preview import INTERRUPTS, clip, name_of, printable
+from .preview import INTERRUPTS, clip, name_of, one_line, printable
 from .script import AsScript
 from .streams import refuse_debugger, refuse_passwords
 
@@ -81,20 +81,13 @@ class Generation:
         result = _Result(frame["id"])
         self._display.begin(frame["id"])
         self._streams.unblock()
-        if frame["path"] is not None:
-            self._run_file(frame["path"], frame["argv"] or [], result)
-        else:
-            self._run_cell(frame["id"], frame["code"] or "", result)
-        if os.getpid() != self._link.pid:
-            self._streams.flush()
-            os._exit(result.exit_status())
-        self._show_figures(result)
-        _restore_recursion()
-        if gate.interrupts.landed:
-            drop_orphans()
-        self._retire(result)
-        self._streams.restore()
-        self._display.end()
+        for step in (self._perform, self._show_figures, self._retire, self._put_back):
+            try:
+                step(frame, result)
+            except BaseException as error:  # noqa: BLE001 - a cell can break what the worker is made of; it shall be told so
+                if os.getpid() != self._link.pid:
+                    os._exit(1)
+                result.clear(f"the worker cannot go on after this cell: {one_line(error)}")
         gate.end_run()
         self._ended = monotonic()
         self._link.send(result.frame())
@@ -102,7 +95,19 @@ class Generation:
     def close(self) -> None:
         """Orderly end of the loop: `finally` blocks of what is left on it run."""
         if self._loop is not None:
-            self._loop.close(DEFAULT.task_grace)
+            try:
+                self._loop.close(DEFAULT.task_grace)
+            except Exception:  # noqa: BLE001 - a loop that a cell has broken; what else ends in order still shall
+                gate.outcome_of(sys.excepthook, *sys.exc_info())
+
+    def _perform(self, frame: Any, result: _Result) -> None:
+        if frame["path"] is not None:
+            self._run_file(frame["path"], frame["argv"] or [], result)
+        else:
+            self._run_cell(frame["id"], frame["code"] or "", result)
+        if os.getpid() != self._link.pid:
+            self._streams.flush()
+            os._exit(result.exit_status())
 
     def _run_cell(self, run_id: str, text: str, result: _Result) -> None:
         self._helpers.inject(self.namespace)
@@ -146,7 +151,7 @@ class Generation:
             if error is not None:
                 result.fail(error)
 
-    def _show_figures(self, result: _Result) -> None:
+    def _show_figures(self, _frame: Any, result: _Result) -> None:
         """The figures that are still open are shown at the end of a run, also of one that failed."""
         interrupt = self._context.run(self._display.close_figures)
         if interrupt is not None and result.error is None:
@@ -197,8 +202,11 @@ class Generation:
             {"matplotlib": adopt_matplotlib, "plotly.io._renderers": adopt_plotly, "PIL.ImageShow": adopt_pil},
         ).install()
 
-    def _retire(self, result: _Result) -> None:
+    def _retire(self, _frame: Any, result: _Result) -> None:
         """End what the run left running, or say that it could not be ended."""
+        _restore_recursion()
+        if gate.interrupts.landed:
+            drop_orphans()
         self._namespace_guard()
         result.tasks_cancelled = threads.cancel_waiting()
         loop = self._cell_loop() if _asyncio_loaded() else None
@@ -216,6 +224,10 @@ class Generation:
                 "join it, or use a subprocess for work that outlives its cell"
             )
         self._arrivals.stale = True
+
+    def _put_back(self, _frame: Any, _result: _Result) -> None:
+        self._streams.restore()
+        self._display.end()
 
     def _namespace_guard(self) -> None:
         """A cell may delete what marks the namespace as `__main__`; the next one needs it."""

@@ -42,12 +42,13 @@ class ImportHooks:
         standard = name in self._standard
         if not standard and name not in self._libraries:
             return None
-        for finder in sys.meta_path:
+        for finder in isolation.finders():
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find is not None and finder is not self else None
             if spec is None:
                 continue
             if standard and isolation.is_standard(spec.origin):
+                isolation.keep_bytecode(spec.loader)
                 spec.loader = _Loader(spec.loader, self._standard[name], isolated=True)  # type: ignore[assignment]
             elif not standard and spec.loader is not None:
                 spec.loader = _Loader(spec.loader, self._libraries[name], isolated=False)  # type: ignore[assignment]

@@ -60,7 +60,8 @@ def described(namespace: dict[str, object], given: frozenset[str]) -> dict[str, 
 def _description(value: Any) -> str:
     kind = type(value)
     named = name_of(value)
-    if kind in _SIZED:
+    # By its metaclass first: hashing a class may run that.
+    if type(kind) is type and kind in _SIZED:
         size = len(value)
         return f"{named}, {size:,} {_SIZED[kind]}{'' if size == 1 else 's'}"
     if kind is _FUNCTION:

@@ -19,7 +19,7 @@ import sys
 from asyncio import base_events, events, tasks
 
 from . import border, origin, reserve
-from .coroutines import ends_by_itself, runs_cell_code
+from .coroutines import code_of, ends_by_itself, runs_cell_code
 from .elsewhere import cancel_elsewhere
 from .gate import outcome_of
 from .isolation import is_standard
@@ -151,7 +151,7 @@ class CellLoop:
         if loop is None or loop.is_closed() or loop.is_running():
             return cancelled
         cancelled += self._cancel_callbacks(loop)
-        if any(not handle.cancelled() for handle in getattr(loop, "_ready", ())):
+        if any(not handle.cancelled() for handle in _handles(loop, "_ready")):
             # An asynchronous generator that was let go of: its closing is about to become a task.
             self._turn(loop, asyncio.sleep(0))
         counted: set[Any] = set()
@@ -173,7 +173,7 @@ class CellLoop:
         if self._loop is not None and not self._loop.is_closed():
             stays |= asyncio.all_tasks(self._loop)
             stubborn |= self._user_tasks(self._loop)
-        return sorted(task.get_name() for task in stays), bool(stubborn)
+        return sorted(map(_name_of, stays)), bool(stubborn)
 
     def close(self, grace: float) -> None:
         """Orderly end: cancel all tasks so that their `finally` runs, then close the loop."""
@@ -190,7 +190,6 @@ class CellLoop:
 
     def _turn(self, loop: Any, work: Coroutine[Any, Any, Any]) -> None:
         """Run the loop for work of ours."""
-        before = loop.get_exception_handler()
 
         def quiet(loop: Any, told: dict[str, Any]) -> None:
             # What we cancel on purpose is no news; asyncio's streams report it on some versions.
@@ -201,11 +200,11 @@ class CellLoop:
             else:
                 before(loop, told)
 
-        loop.set_exception_handler(quiet)
+        before = _reporter(loop, quiet)
         try:
             outcome_of(loop.run_until_complete, _task(loop, work))
         finally:
-            loop.set_exception_handler(before)
+            _reporter(loop, before)
             _forget_stops(loop)
 
     def _settle(self, loop: asyncio.AbstractEventLoop, left: set[Any], grace: float) -> None:
@@ -221,9 +220,10 @@ class CellLoop:
 
     def _cancel_callbacks(self, loop: Any) -> int:
         cancelled = 0
-        for handle in (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ())):
+        for handle in (*_handles(loop, "_scheduled"), *_handles(loop, "_ready")):
             if not handle.cancelled() and origin.is_cells_call(handle._callback, handle._args):
-                handle.cancel()
+                # In debug mode it looks at the arguments' reprs.
+                outcome_of(handle.cancel)
                 cancelled += 1
         return cancelled
 
@@ -273,7 +273,7 @@ _CARRY = _End.carry.__code__
 
 def _carries(task: asyncio.Task[Any]) -> bool:
     """Whether this is a cell's own task. One that is left was cancelled already, when the loop was torn."""
-    return getattr(task.get_coro(), "cr_code", None) is _CARRY
+    return code_of(task.get_coro()) is _CARRY
 
 
 def _task(loop: Any, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
@@ -307,9 +307,40 @@ def _attach_watcher(loop: Any) -> None:
         outcome_of(watcher.attach_loop, loop)
 
 
+def _own_of(loop: Any) -> dict[str, Any]:
+    """The attributes of one of asyncio's own loops, past what a cell has put in front of them; else none."""
+    found: dict[str, Any] = {}
+    if issubclass(type(loop), base_events.BaseEventLoop):
+        found = object.__getattribute__(loop, "__dict__")
+    return found
+
+
+def _handles(loop: Any, name: str) -> list[Any]:
+    """The calls that wait in the loop, under `_ready` or `_scheduled`."""
+    return [handle for handle in list(_own_of(loop).get(name, ())) if issubclass(type(handle), events.Handle)]
+
+
+def _reporter(loop: Any, report: Any) -> Any:
+    """Let the loop report what fails in its callbacks to `report`: whom it told before, None for itself."""
+    own = _own_of(loop)
+    if "_exception_handler" in own:
+        before, own["_exception_handler"] = own["_exception_handler"], report
+        return before
+    # A loop in C or of somebody else's.
+    before = outcome_of(loop.get_exception_handler)[0]
+    outcome_of(loop.set_exception_handler, report)
+    return before
+
+
+def _name_of(task: Any) -> str:
+    """A task's name, past the methods of a subclass."""
+    name, _error = outcome_of(tasks.Task.get_name, task)
+    return name if type(name) is str else "task"
+
+
 def _forget_stops(loop: Any) -> None:
     """Drop a stop of the loop that came too late: it would stop the next run."""
-    for handle in getattr(loop, "_ready", ()):
+    for handle in _handles(loop, "_ready"):
         if handle._callback is _LOOP_FOR:
             handle.cancel()
 

@@ -14,6 +14,7 @@ from itertools import islice
 from time import monotonic
 
 from ..limits import DEFAULT
+from . import border
 from .gate import interrupts, outcome_of
 from .isolation import isolated_import
 from .shapes import CHUNK, TUPLE, Shape, library_class, opening_of, plain_text, shape_of
@@ -94,7 +95,8 @@ class _Walk:
     def __init__(self, size: int, told: list[tuple[object, str]], seconds: float) -> None:
         self.parts: list[str] = []
         self.made = Preview("")
-        self._left = size - RESERVE
+        # A bound that leaves no room beside the notes leaves the notes.
+        self._left = max(0, size - RESERVE)
         self._open: set[int] = set()
         self._replay = iter(told)
         self._deadline = monotonic() + seconds if seconds else 0.0
@@ -165,6 +167,7 @@ class _Walk:
             return
         self._open.add(id(value))
         shown = 0
+        begun = -1  # how many parts there were before the element that is being written
         try:
             closing = self._opened(value, shape)
             for part in self._parts(value, shape):
@@ -174,21 +177,32 @@ class _Walk:
                     shown += len(part)
                     continue
                 for item in part:
-                    self._item(item, ", " if shown else "", pair=shape.pairs)
+                    if shown:
+                        self.write(", ")
+                    begun = len(self.parts)
+                    self._item(item, pair=shape.pairs)
+                    begun = -1
                     shown += 1
             if shape is TUPLE and shown == 1:
                 self.write(",")
         except _Full:
-            # An item that was cut in its middle counts as left out.
-            more = shape.length(value) - shown
-            comma = "" if self.parts and self.parts[-1].endswith((", ", "[", "{", "(")) else ", "
-            self.parts.append(f"{comma}... {more:,} more item{'' if more == 1 else 's'}{shape.closing}")
+            partly = 0 <= begun < len(self.parts)
+            self.parts.append(self._left_out(shape.length(value) - shown - partly) + shape.closing)
             raise
         finally:
             self._open.discard(id(value))
         # Appended in any case; there is room for those of the containers that are open now.
         self._left -= len(closing)
         self.parts.append(closing)
+
+    def _left_out(self, more: int) -> str:
+        """The note on elements that are not shown, not even in part."""
+        last = self.parts[-1] if self.parts else ""
+        if last.endswith(": "):
+            # Of a pair, there was room for the key alone.
+            return "..." + (f", ... {more:,} more item{'' if more == 1 else 's'}" if more else "")
+        comma = "" if last.endswith((", ", "[", "{", "(")) else ", "
+        return f"{comma}... {more:,} more item{'' if more == 1 else 's'}" if more else ""
 
     def _opened(self, value: Any, shape: Shape) -> str:
         """Write what stands before the elements: what shall stand behind them."""
@@ -217,10 +231,8 @@ class _Walk:
     def _fits(self, text: str) -> bool:
         return len(text) + 2 <= self._left if text.isascii() else len(text.encode("utf-8", "replace")) + 2 <= self._left
 
-    def _item(self, item: Any, comma: str, *, pair: bool) -> None:
+    def _item(self, item: Any, *, pair: bool) -> None:
         self._look_at_clock()
-        if comma:
-            self.write(comma)
         if pair:
             self.value(item[0])
             self.write(": ")
@@ -286,7 +298,7 @@ def asked(call: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException
     """
     before = interrupts.count
     if _thread.get_ident() == interrupts.thread:
-        value, error = outcome_of(call, *arguments)
+        value, error = outcome_of(border.within, call, *arguments)
         # As KeyboardInterrupt, or as what cancels the task that a loop is running.
         return value, error, error is not None and interrupts.count > before and not issubclass(type(error), Exception)
     try:

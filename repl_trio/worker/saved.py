@@ -268,6 +268,7 @@ def _digits_raised(call: Callable[[Any], Any], argument: Any, allowed: int) -> A
         sys.set_int_max_str_digits(allowed)
 
 
+@shielded
 def _read(place: str) -> bytes:
     try:
         descriptor = os.open(place, _READ)
@@ -275,10 +276,13 @@ def _read(place: str) -> bytes:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", place) from None
         raise
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "is no regular file", place)
-        data = file.read(DEFAULT.checkpoint_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(DEFAULT.checkpoint_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > DEFAULT.checkpoint_bytes:
         raise ValueError(f"{place!r} is {_too_large()}")
     return data

@@ -77,7 +77,7 @@ class _Capture:
         # The cut may fall inside a character. What it left of one at either side is not what the command wrote.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
         start = 0
-        while start < 3 and self._tail[start] & 0xC0 == 0x80:
+        while start < min(3, len(self._tail)) and self._tail[start] & 0xC0 == 0x80:
             start += 1
         return head + marker + self._tail[start:].decode("utf-8", "replace")
 

@@ -166,10 +166,10 @@ class Streams:
     def flush(self) -> None:
         """Write out what Python and C still hold. A stream that cannot be flushed is no fault of the cell."""
         for stream in (self.stdout, self.stderr):
-            # ValueError: the cell closed it. Anything else that a write may raise is an OSError.
+            # Past the object: a cell may have given it a `flush` of its own.
             try:
-                stream.flush()
-            except (ValueError, OSError):
+                io.TextIOWrapper.flush(stream)
+            except Exception:  # noqa: BLE001 - closed, or not writable, or its buffer has methods of the cell's
                 continue
         if self._flush_c is not None:
             self._flush_c()
@@ -197,10 +197,12 @@ class Streams:
             self.stdin = _null_stream()
         for stream in (self.stdout, self.stderr):
             # The server reads UTF-8.
-            if stream.changed:
+            if stream.changed is True:
+                # `reconfigure` calls it.
+                stream.__dict__.pop("flush", None)
                 try:
-                    stream.reconfigure(**_FORM)
-                except (ValueError, OSError):
+                    io.TextIOWrapper.reconfigure(stream, **_FORM)
+                except Exception:  # noqa: BLE001 - as above
                     continue
                 stream.changed = False
         self._put_back()

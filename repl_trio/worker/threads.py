@@ -9,9 +9,11 @@ from time import monotonic
 
 from . import origin
 from .gate import interrupts, outcome_of
+from .shapes import library_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any
 
 #: Seconds of one wait for a thread. A pool thread that finishes its work goes idle and does not end, so its end cannot
@@ -21,11 +23,22 @@ SLICE = 0.005
 JOIN = 0.2
 
 
+def active() -> dict[int, Any]:
+    """The objects of the threads that `threading` knows, by thread number."""
+    found = library_class("threading", "_active")
+    return dict(found) if type(found) is dict else {}
+
+
+def _state(thread: Any) -> dict[str, Any]:
+    """A thread's attributes, past the properties of a subclass: they are user code."""
+    found: dict[str, Any] = object.__getattribute__(thread, "__dict__")
+    return found
+
+
 def _names() -> dict[int, str]:
-    """Names by thread number, as far as `threading` knows the threads."""
-    threading = sys.modules.get("threading")
-    active = getattr(threading, "_active", None)
-    return {number: thread.name for number, thread in list(active.items())} if active else {}
+    """Names by thread number, as far as they are known."""
+    names = {number: _state(thread).get("_name") for number, thread in active().items()}
+    return {number: name for number, name in names.items() if type(name) is str}
 
 
 def _stacks(own: frozenset[int]) -> dict[int, bool]:
@@ -42,18 +55,24 @@ def cancel_waiting() -> int:
 
 
 def _cancel_timers() -> int:
-    threading = sys.modules.get("threading")
-    kind = getattr(threading, "Timer", None)
+    kind, event, base = [library_class("threading", name) for name in ("Timer", "Event", "Thread")]
+    if type(kind) is not type:
+        return 0
     frames = sys._current_frames()
     cancelled = 0
-    for thread in list(getattr(threading, "_active", {}).values()):
-        if type(kind) is not type or not issubclass(type(thread), kind) or thread.finished.is_set():
+    for number, thread in active().items():
+        if not issubclass(type(thread), kind):
             continue
-        if origin.is_cells_call(getattr(thread, "function", None), getattr(thread, "args", ())):
+        state = _state(thread)
+        finished: Any = state.get("finished")
+        if type(finished) is not event or finished.is_set():
+            continue
+        if origin.is_cells_call(state.get("function"), state.get("args", ())):
             # One that has fired already, or runs code of the cell between firings, is a thread like any other.
-            cancelled += not origin.runs_cell_code(frames.get(thread.ident))
-            thread.cancel()
-            thread.join(JOIN)
+            cancelled += not origin.runs_cell_code(frames.get(number))
+            # What `cancel` does, and not the `cancel` and `join` of a subclass.
+            finished.set()
+            base.join(thread, JOIN)
     return cancelled
 
 
@@ -88,6 +107,17 @@ def _call_of(job: Any) -> tuple[Any, Any]:
     """What a pool is to call: (function, positional arguments)."""
     task = getattr(job, "task", None)
     return (task[0], task[1]) if type(task) is tuple else (getattr(job, "fn", None), getattr(job, "args", ()))
+
+
+def runs_job(frame: FrameType | None) -> bool:
+    """Whether a thread pool's job is on the stack that ends in `frame`."""
+    run = getattr(library_class("concurrent.futures.thread", "_WorkItem"), "run", None)
+    code = getattr(run, "__code__", None)
+    while frame is not None and code is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def settle(own: frozenset[int], grace: float) -> tuple[list[str], list[str]]:

@@ -53,7 +53,9 @@ def keep(display: Display, value: object, shown: Preview) -> BaseException | Non
         longer = preview(value, TEXT_BYTES, shown.told, TEXT_SECONDS)
         if longer.interrupt is not None:
             return longer.interrupt
-        display.send("value", "value", "text/plain", longer.text.encode(), complete=not longer.cut)
+        if longer.text != shown.text:
+            # Else it is cut for its depth, and the preview is all there is.
+            display.send("value", "value", "text/plain", longer.text.encode(), complete=not longer.cut)
     return None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,3 +250,27 @@ def test_nothing_has_a_name_and_a_killed_server_leaves_nothing(tmp_path: Path) -
         server.kill()
         wait_gone([server])
         assert files_in(folder) == []
+
+
+def test_many_images_asked_for_in_one_write_all_come(client: Client) -> None:
+    file = io.BytesIO()
+    PIL.Image.frombytes("RGB", (320, 320), random.Random(1).randbytes(320 * 320 * 3)).save(file, "PNG")
+    (client.cwd / "noise.png").write_bytes(file.getvalue())
+    shown = client.execute("display(open('noise.png', 'rb').read())")["images"][0]
+    assert shown["size"] > 300_000
+    requests = [client.start_call("artifact_read", artifact_id=shown["artifact_id"]) for _ in range(40)]
+    for request in requests:
+        assert [block["type"] for block in client.result(request)["content"]] == ["text", "image"]
+
+
+def test_pages_of_base64_can_be_joined_as_they_are(client: Client) -> None:
+    client.execute("display(b'\\x89PNG\\r\\n\\x1a\\n' + bytes(range(256)) * 300)")
+    (artifact,) = listed(client)
+    pages = []
+    offset: int | None = 0
+    while offset is not None:
+        page = client.structured("artifact_read", artifact_id=artifact["id"], offset=offset, encoding="base64")
+        pages.append(page["data"])
+        offset = page["next"]
+    assert len(pages) > 3
+    assert base64.b64decode("".join(pages), validate=True) == b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300

@@ -186,6 +186,13 @@ def test_a_python_given_on_the_command_line_that_is_broken_breaks_only_its_cells
         assert client.execute("2", session_id=opened["session_id"])["value"] == 2
 
 
+def test_the_interpreter_of_the_command_line_is_that_of_opened_sessions_too(tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "elsewhere")
+    with Client("--python", str(python)) as client:
+        assert prefix(client) == str(tmp_path / "elsewhere")
+        assert prefix(client, client.structured("python_session_open")["session_id"]) == str(tmp_path / "elsewhere")
+
+
 def test_the_projects_venv_is_used(tmp_path: Path) -> None:
     make_environment(tmp_path / ".venv")
     with Client(cwd=tmp_path) as client:

@@ -362,3 +362,26 @@ def test_groups_and_time_outs(worker: WorkerDriver) -> None:
     assert caught.value == ["3"]
     assert worker.cell("async with asyncio.timeout(0.01): await asyncio.sleep(9)").error_type == "TimeoutError"
     assert worker.cell(f"{AWAIT}5").value == 5
+
+
+def test_what_a_library_awaits_is_not_asked(worker: WorkerDriver, tmp_path: Path) -> None:
+    # As a proxy does that has no object to stand for.
+    (tmp_path / "library.py").write_text(
+        "class Steps:\n    def __getattr__(self, name): raise RuntimeError(name)\n"
+        "    def __iter__(self): return self\n    def __next__(self): return None\n"
+        "class Proxy:\n    def __await__(self): return Steps()\n"
+        "async def work(): await Proxy()\n"
+    )
+    left = worker.cell(f"import library\ntask = asyncio.ensure_future(library.work())\n{AWAIT}")
+    assert (left.success, left.keep, left.tasks_cancelled) == (True, True, 0)
+    assert worker.cell(f"{AWAIT}task.cancel()").value is True
+
+
+def test_a_loop_is_looked_at_past_what_a_cell_has_made_of_it(worker: WorkerDriver) -> None:
+    broken = worker.cell(
+        "def broken(*_): raise ValueError('broken')\nasync def forever(): await asyncio.sleep(99)\n"
+        "loop = asyncio.get_running_loop()\nloop.get_exception_handler = loop.set_exception_handler = broken\n"
+        f"task = asyncio.ensure_future(forever())\n{AWAIT}"
+    )
+    assert (broken.success, broken.keep, broken.tasks_cancelled) == (True, True, 1)
+    assert worker.cell(f"{AWAIT}5").value == 5

@@ -285,3 +285,34 @@ def test_no_repr_is_asked_twice_for_what_is_kept(some_worker: WorkerDriver) -> N
 def test_short_values_are_not_kept(some_worker: WorkerDriver) -> None:
     for code in ("1", "'x' * 100", "[1] * 100", "None", "Shows", "{'a': {1, 2}}"):
         assert some_worker.cell(code).items == []
+
+
+def test_a_thread_of_an_earlier_run_takes_no_room_of_a_later_one(worker: WorkerDriver, tmp_path: Path) -> None:
+    (tmp_path / "library.py").write_text(
+        "import threading\ngo, gone = threading.Event(), threading.Event()\n"
+        "def work(show, value):\n    go.wait()\n    show(value)\n    gone.set()\n"
+        "def start(*given): threading.Thread(target=work, args=given, daemon=True).start()"
+    )
+    worker.cell("import library\nlibrary.start(display, PNG)")
+    late = worker.cell("library.go.set()\nlibrary.gone.wait(10)\ndisplay(PNG)")
+    assert [item.content for item in late.items] == [PNG]
+    assert late.stdout == f"{PNG!r}\n"
+    # A new one is the run's own, and so is what a pool's old thread does for it.
+    worker.cell("import concurrent.futures as c\npool = c.ThreadPoolExecutor(1)\npool.submit(int).result()")
+    own = worker.cell(
+        "library.gone.clear()\nlibrary.start(display, PNG)\nlibrary.gone.wait(10)\n"
+        "pool.submit(display, PNG).result()\npool.submit(lambda: display(PNG)).result()"
+    )
+    assert len(own.items) == 3
+
+
+def test_alarms_tear_no_item(worker: WorkerDriver) -> None:
+    told = worker.cell(
+        "import signal\nrung = 0\ndef ring(*_): raise TimeoutError\nsignal.signal(signal.SIGALRM, ring)\n"
+        "big = PNG + bytes(400_000)\ndisplay(PNG)\nfor step in range(30):\n    try:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, 0.0001 * (step + 1))\n        display(big)\n"
+        "        signal.setitimer(signal.ITIMER_REAL, 0)\n    except TimeoutError: rung += 1\nrung"
+    )
+    assert told.value > 0
+    assert {item.content for item in told.items[1:]} == {PNG + bytes(400_000)}
+    assert len(worker.cell("display(PNG)").items) == 1

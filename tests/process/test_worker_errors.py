@@ -270,3 +270,43 @@ def test_habits_from_notebooks_and_shells_get_a_hint(worker: WorkerDriver) -> No
         assert words in hint
     for line in NO_HABITS:
         assert "Hint" not in worker.cell(line).error, line
+
+
+BROKEN = {
+    "after the cell": "asyncio.all_tasks = broken",
+    "around the cell": "asyncio.tasks.Task = broken",
+}
+
+
+@pytest.mark.parametrize("place", BROKEN)
+def test_a_worker_that_a_cell_has_broken_says_so(worker: WorkerDriver, place: str) -> None:
+    # Contrived: nobody can foresee all that a cell may replace.
+    worker.cell("import asyncio\nawait asyncio.sleep(0)\ndef broken(*_, **__): raise LookupError('gone')")
+    told = worker.cell(BROKEN[place])
+    if place == "around the cell":
+        assert told.keep
+        told = worker.cell("await asyncio.sleep(0)")
+    assert (told.success, told.keep, told.error_type) == (False, False, "RuntimeError")
+    assert told.error == "the worker cannot go on after this cell: LookupError: gone"
+
+
+def test_a_worker_that_a_cell_has_broken_tells_the_cells_own_error_first(worker: WorkerDriver) -> None:
+    worker.cell("import asyncio\nawait asyncio.sleep(0)\ndef broken(*_): raise LookupError('gone')")
+    told = worker.cell("print('said')\nasyncio.all_tasks = broken\n1 / 0")
+    assert (told.keep, told.error_type, told.stdout) == (False, "ZeroDivisionError", "said\n")
+    assert told.error.endswith("\n\nthe worker cannot go on after this cell: LookupError: gone")
+
+
+def test_an_interrupts_place_in_memory_is_forgotten(worker: WorkerDriver) -> None:
+    """An exception in `__del__` is told, also one that has the place of an interrupt that was dealt with long ago."""
+    caught = worker.start(
+        "import time\ntry:\n    print('on', flush=True)\n    time.sleep(9)\nexcept BaseException: pass"
+    )
+    worker.wait_output("on")
+    worker.interrupt()
+    assert worker.answer(caught).interrupted is True
+    told = worker.cell(
+        "class Late:\n    def __del__(self): raise KeyboardInterrupt\n"
+        "kept = []\nfor _ in range(50):\n    Late()\n    kept.append(KeyboardInterrupt())"
+    )
+    assert told.stderr.count("Exception ignored in") == 50

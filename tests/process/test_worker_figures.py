@@ -215,3 +215,27 @@ def test_nothing_is_loaded_for_those_who_have_no_figures(folder: Path) -> None:
         loaded = worker.cell("import sys\nsorted(sys.modules)").return_value
         for name in ("matplotlib", "PIL", "plotly", "numpy", "_repl_trio.worker.libraries", "_repl_trio.worker.whole"):
             assert f"'{name}'" not in loaded
+
+
+def test_signals_are_open_while_a_figure_is_drawn(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "import signal\nfrom matplotlib.lines import Line2D\nclass Seen(Line2D):\n    def draw(self, renderer):\n"
+        "        print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n        super().draw(renderer)\n"
+        "figure, axes = plt.subplots()\nline = axes.add_line(Seen([0, 1], [0, 1]))"
+    )
+    assert names(answer) == ["figure 1"]
+    assert set(answer.stdout.splitlines()) == {"[]"}
+
+
+def test_a_figure_in_the_place_of_a_closed_one_is_shown(worker: WorkerDriver) -> None:
+    answer = worker.cell(
+        "import gc\nfrom matplotlib.figure import Figure\ndef draw(make):\n    figure = plt.figure(FigureClass=make)\n"
+        "    figure.add_subplot().plot([1, 2])\n    return figure\n"
+        "gone = draw(Figure)\ndisplay(gone)\nplace = id(gone)\nplt.close(gone)\ndel gone\ngc.collect()\n"
+        "bare = [Figure.__new__(Figure) for _ in range(100_000)]\n"
+        "found = [figure for figure in bare if id(figure) == place]\ndel bare\n"
+        "def again(*given, **named):\n    found[0].__init__(*given, **named)\n    return found[0]\n"
+        "draw(again)\nlen(found)"
+    )
+    assert answer.value == 1
+    assert names(answer) == ["figure 1", "figure 1"]

@@ -326,3 +326,15 @@ def test_interrupts_at_random_moments_leave_the_old_file_or_the_new(version: str
             assert files(tmp_path) == ["f"], seed
             # Both names or neither: `restore` is one step.
             assert worker.cell("(a is None) == (b is None)").value is True, seed
+
+
+def test_a_restore_that_fails_leaves_no_descriptor(worker: WorkerDriver, tmp_path: Path) -> None:
+    code = (
+        "import os\nbefore = len(os.listdir('/proc/self/fd'))\n"
+        f"for name in ({str(tmp_path)!r}, '/dev/null', '/no/such'):\n"
+        "    try: restore(name)\n    except OSError as error: print(error)\n"
+        "len(os.listdir('/proc/self/fd')) - before"
+    )
+    answer = worker.cell(code)
+    assert answer.value == 0
+    assert str(tmp_path) in answer.stdout

@@ -2,14 +2,16 @@
 
 import base64
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import BOUND, EXTREMES, VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import BOOT, BOUND, EXTREMES, VERSIONS, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -154,3 +156,206 @@ def test_rep_a13_a_reload_of_a_submodule_reaches_its_package_and_no_copies(versi
         )
         assert dropped.value == [5, 5]
         assert [path for path in package.rglob("*") if path.suffix == ".pyc"] == []
+
+
+# -- while the worker itself imports -------------------------------------------------------------------------------
+
+FIRST_USES = {
+    "helpers": "sh('true'); display(b''); checkpoint('kept.json', [])",
+    "standard": "import linecache, getpass, pdb, inspect",
+}
+BESIDE = """\
+import importlib, threading
+started, failed = threading.Event(), []
+def first_use():
+    started.set()
+    {use}
+thread = threading.Thread(target=first_use); thread.start(); started.wait()
+for number in range({count}):
+    try: importlib.import_module(f'beside{{number}}')
+    except ImportError as error: failed.append(str(error))
+thread.join()
+[len(failed), failed[:1]]
+"""
+
+
+@pytest.mark.parametrize("version", EXTREMES)
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_the_first_use_of_a_helper_in_one_thread_leaves_the_imports_of_others_alone(
+    version: str, use: str, tmp_path: Path
+) -> None:
+    count = 600
+    for number in range(count):
+        (tmp_path / f"beside{number}.py").touch()
+    with WorkerDriver(interpreter(version), tmp_path) as worker:
+        worker.ready()
+        assert worker.cell(BESIDE.format(use=FIRST_USES[use], count=count)).value == [0, []]
+
+
+WITHIN = """\
+import sys, threading
+isolation = sys.modules['_repl_trio.worker.isolation']
+before = list(sys.path), sys.meta_path, list(sys.meta_path), sys.path_hooks, sys.dont_write_bytecode
+inside, over = threading.Event(), threading.Event()
+def wait():
+    inside.set()
+    over.wait(10)
+thread = threading.Thread(target=isolation.with_standard_path, args=(wait,)); thread.start()
+inside.wait(10)
+try:
+    import beside
+    now = list(sys.path), sys.meta_path, list(sys.meta_path), sys.path_hooks, sys.dont_write_bytecode
+finally:
+    over.set(); thread.join()
+[beside.value, now == before, now[1] is before[1]]
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_one_thread_imports_for_the_worker_changes_nothing_in_the_others(version: str, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("value = 6")
+    with WorkerDriver(interpreter(version), tmp_path) as worker:
+        worker.ready()
+        assert worker.cell(WITHIN).value == [6, True, True]
+        assert not (tmp_path / "__pycache__").exists()
+
+
+SHADOW = "mine = True"
+#: What must hold again after every first use: the project's own modules, and the worker's.
+UNHARMED = """\
+import selectors, beside
+r = await ash('echo lives')
+[selectors.mine, sys.modules['selectors'] is own, beside.value, sys.path == path, r.stdout,
+ sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), sys.getrecursionlimit()]
+"""
+LIVES = [True, True, 6, True, "lives\n", [], 1000]
+
+
+@pytest.fixture(params=VERSIONS)
+def shadowed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
+    """A worker whose cells have imported a project's own `selectors`."""
+    (tmp_path / "selectors.py").write_text(SHADOW)
+    (tmp_path / "beside.py").write_text("value = 6")
+    with WorkerDriver(interpreter(request.param), tmp_path) as worker:
+        worker.ready()
+        worker.cell("import signal, sys, selectors\nown, path = selectors, list(sys.path)")
+        yield worker
+
+
+DEEP = """\
+def use(depth):
+    try: use(depth + 1)
+    except RecursionError: pass
+    if not done:
+        try:
+            sh('true')
+            done.append(depth)
+        except RecursionError: refused.append(depth)
+done, refused = [], []
+use(0)
+[len(done), len(refused) > 0]
+"""
+
+
+def test_a_first_use_that_is_too_deep_changes_nothing(shadowed: WorkerDriver) -> None:
+    assert shadowed.cell(DEEP).value == [1, True]
+    assert shadowed.cell(UNHARMED).value == LIVES
+
+
+def test_a_first_use_below_a_low_limit_of_recursion_leaves_that_limit(shadowed: WorkerDriver) -> None:
+    told = shadowed.cell("sys.setrecursionlimit(90)\nr = sh('echo low')\n[r.stdout, sys.getrecursionlimit()]")
+    assert told.value == ["low\n", 90]
+    shadowed.cell("sys.setrecursionlimit(1000)")
+    assert shadowed.cell(UNHARMED).value == LIVES
+
+
+ALARMS = """\
+import itertools
+class Late(Exception): pass
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+isolation = sys.modules['_repl_trio.worker.isolation']
+landed = harmed = 0
+for round in range(1_500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 2e-5 + round % 300 * 2e-6)
+        for _ in itertools.repeat(None, 50): isolation.with_standard_path(int)
+    except Late: landed += 1
+    try: signal.setitimer(signal.ITIMER_REAL, 0)
+    except Late: landed += 1
+    harmed += sys.path != path or sys.modules.get('selectors') is not own
+    harmed += signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+[landed > 0, harmed]
+"""
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["alone", "beside a thread"])
+def test_a_handler_that_raises_while_the_worker_imports_changes_nothing(shadowed: WorkerDriver, masked: bool) -> None:
+    if not masked:
+        # The kernel gives the signal to the thread that lets it in, and Python runs its handler in the main one.
+        shadowed.cell("import threading\nover = threading.Event()")
+        shadowed.cell("threading.Thread(target=over.wait, daemon=True).start()")
+    assert shadowed.cell(ALARMS).value == [True, 0]
+    shadowed.cell("globals().get('over') and over.set()")
+    assert shadowed.cell(UNHARMED).value == LIVES
+
+
+def test_a_finder_of_the_users_is_not_asked_for_the_workers_modules_and_stays_first(shadowed: WorkerDriver) -> None:
+    shadowed.cell(
+        "class Greedy:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        asked.append(name)\n"
+        "        if name in sys.stdlib_module_names: raise RuntimeError('greedy')\n"
+        "asked = []; greedy = Greedy(); finders = sys.meta_path; sys.meta_path.insert(0, greedy)"
+    )
+    told = shadowed.cell(
+        "sh('true'); seen = [name for name in asked if 'repl_trio' in name]\n"
+        "[seen, sys.meta_path is finders, sys.meta_path.pop(0) is greedy]"
+    )
+    assert told.value == [[], True, True]
+    assert shadowed.cell(UNHARMED).value == LIVES
+
+
+MEANWHILE = """\
+import sys, threading
+begun, needed = threading.Event(), threading.Event()
+def watch(event, arguments):
+    if event == 'import' and arguments[0] == 'subprocess' and threading.current_thread() is not thread:
+        needed.set()
+sys.addaudithook(watch)
+thread = threading.Thread(target=__import__, args=('selectors',)); thread.start()
+begun.wait(10)
+r = sh('true')
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_shadow_that_another_thread_is_importing_reaches_neither_of_them(version: str, tmp_path: Path) -> None:
+    """The worker's import of `subprocess` comes upon a project's `selectors` that was not there when it began."""
+    (tmp_path / "selectors.py").write_text("import __main__\n__main__.begun.set()\n__main__.needed.wait(10)\nmine = 1")
+    with WorkerDriver(interpreter(version), tmp_path) as worker:
+        worker.ready()
+        answer = worker.cell(MEANWHILE + "thread.join()\nimport selectors\n[r.ok, selectors.mine]")
+        assert (answer.value, answer.stderr) == ([True, 1], ""), answer
+        # A cell that awaits has the worker import asyncio, which needs the standard module too.
+        after = worker.cell("a = await ash('echo lives')\n[a.stdout, sys.modules['selectors'] is selectors]")
+        assert after.value == ["lives\n", True], after
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_workers_own_late_modules_keep_their_bytecode(version: str, tmp_path: Path) -> None:
+    package = tmp_path / "copied"
+    shutil.copytree(BOOT.parent.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "users.py").write_text("value = 7")
+    boot = [str(package / "worker" / "boot.py")]
+    with WorkerDriver(interpreter(version), tmp_path, {"PYTHONDONTWRITEBYTECODE": "1"}, boot) as worker:
+        worker.ready()
+        assert worker.cell("import users\nr = sh('echo out')\n[users.value, r.stdout]").value == [7, "out\n"]
+        kept = {path.name.partition(".")[0] for path in (package / "worker" / "__pycache__").iterdir()}
+        assert {"life", "shell"} <= kept
+        assert not (tmp_path / "__pycache__").exists()
+    with WorkerDriver(interpreter(version), tmp_path, None, boot) as worker:
+        worker.ready()
+        written = {path: path.stat().st_mtime_ns for path in (package / "worker" / "__pycache__").iterdir()}
+        assert worker.cell("r = sh('echo out')\nr.stdout").value == "out\n"
+        assert all(path.stat().st_mtime_ns == when for path, when in written.items()), "they are good as they are"

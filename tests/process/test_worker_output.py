@@ -325,3 +325,15 @@ def test_environment_is_the_users(tmp_path: Path) -> None:
         worker.ready()
         assert worker.cell("__import__('os').environ['MARK']").value == "set"
     assert "MARK" not in os.environ
+
+
+def test_streams_are_restored_past_what_a_cell_has_made_of_them(worker: WorkerDriver) -> None:
+    broken = worker.cell(
+        "import sys\ndef broken(**_): raise ZeroDivisionError\n"
+        "sys.stdout.reconfigure(encoding='utf-16')\n"
+        "sys.stdout.flush = sys.stdout.reconfigure = sys.stderr.flush = broken\n"
+        "sys.stderr.buffer.flush = broken"
+    )
+    assert (broken.success, broken.keep) == (True, True)
+    after = worker.cell("del sys.stderr.flush, sys.stderr.buffer.flush\nprint('日')")
+    assert (after.stdout, after.error) == ("日\n", None)

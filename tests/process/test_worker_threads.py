@@ -191,6 +191,46 @@ def test_alarms_at_any_moment_raise_in_cells_only(worker: WorkerDriver) -> None:
     assert rung > 0
 
 
+SHOWN = """
+class Shown:
+    def __init__(self, call): self.call = call
+    def __repr__(self): return str(self.call())
+class Rich(Shown):
+    def __repr__(self): return 'plain'
+    def _repr_markdown_(self): return str(self.call())
+"""
+
+
+@pytest.mark.parametrize(("kind", "place"), [("Shown", "repr"), ("Rich", "_repr_markdown_")])
+def test_an_alarm_ends_what_shows_a_value(worker: WorkerDriver, kind: str, place: str) -> None:
+    worker.cell(f"{ALARM}{SHOWN}")
+    told = worker.cell(f"def call():\n    signal.setitimer(signal.ITIMER_REAL, 0.02)\n    time.sleep(9)\n{kind}(call)")
+    assert f"{place} failed: TimeoutError: alarm" in told.return_value
+    after = worker.cell("5")
+    assert (told.error, after.value, after.stderr) == (None, 5, "")
+
+
+def test_alarms_at_any_moment_of_showing_raise_there_only(worker: WorkerDriver) -> None:
+    worker.cell(
+        f"{SHOWN}left = 200\ndef ring(*_):\n    global left\n    left -= 1\n"
+        "    if left <= 0: signal.setitimer(signal.ITIMER_REAL, 0)\n    raise TimeoutError('alarm')\n"
+        "signal.signal(signal.SIGALRM, ring)\nsignal.setitimer(signal.ITIMER_REAL, 0.0021, 0.0021)"
+    )
+    rung = 0
+    for kind in ("Shown", "Rich") * 1_000:
+        # The next signal comes in any step of it.
+        told = worker.cell(f"{kind}(lambda: sum(range(50_000)))")
+        assert told.keep is True
+        assert told.error is None or told.error.endswith("TimeoutError: alarm"), told.error
+        assert "repl_trio" not in (told.error or "") + told.stderr
+        rung += told.error is None and "TimeoutError" in told.return_value
+        if worker.cell("left <= 0").value is True:
+            break
+    calm = worker.cell("left")
+    assert (calm.value <= 0, calm.stderr) == (True, "")
+    assert rung > 0
+
+
 def test_an_alarm_between_cells_is_no_later_cells_trouble(worker: WorkerDriver) -> None:
     worker.cell(f"{ALARM}signal.setitimer(signal.ITIMER_REAL, 0.05)")
     worker.pause(0.5)
@@ -293,3 +333,21 @@ def test_what_cannot_be_survived_ends_the_worker_and_never_hangs(worker: WorkerD
 def test_our_modules_stay_the_ones_they_are(worker: WorkerDriver) -> None:
     worker.cell(BROKEN["our modules"])
     assert worker.cell("try: sh('exit 3')\nexcept ShError as e: status = e.result.returncode\nstatus").value == 3
+
+
+HOSTILE = {
+    "timer": "class Mine(threading.Timer):\n    def cancel(self): raise ValueError\n    join = cancel\n",
+    "name": "class Mine(threading.Thread):\n    name = property(lambda self: 1 / 0, lambda self, name: None)\n",
+    "number": "class Mine(threading.Thread):\n    name = 5\n",
+}
+
+
+@pytest.mark.parametrize("form", HOSTILE)
+def test_threads_are_looked_at_past_their_own_methods(worker: WorkerDriver, form: str) -> None:
+    worker.cell("never = threading.Event()")
+    started = "Mine(9, late)" if form == "timer" else "Mine(target=never.wait, daemon=True)"
+    extra = "" if form == "timer" else "threading.Thread(target=never.wait, daemon=True).start()"
+    left = worker.cell(f"def late(): pass\n{HOSTILE[form]}{started}.start()\n{extra}")
+    assert (left.success, left.keep) == (True, True)
+    assert (left.tasks_cancelled, len(left.background_threads)) == ((1, 0) if form == "timer" else (0, 2))
+    assert worker.cell("5").value == 5

@@ -72,3 +72,9 @@ def test_half_of_an_image_is_none(media_type: str) -> None:
 def test_other_kinds_are_not_shown(media_type: str) -> None:
     assert not is_shown(media_type)
     assert dimensions(media_type, b"<svg>") is None
+
+
+def test_a_gif_ends_with_its_mark_and_not_just_somewhere_near() -> None:
+    whole = image_of("image/gif")
+    for content, wanted in ((whole, True), (whole + b"\0\0", True), (whole[:-1], False), (whole[:-1] + b";x", False)):
+        assert is_whole("image/gif", content[:64], content[-TRAILER:], len(content)) is wanted

@@ -378,3 +378,20 @@ def test_a_container_that_changes_while_it_is_shown() -> None:
 
 def test_the_default_bound_is_the_limit() -> None:
     assert len(preview("x" * 10**6).text) <= DEFAULT.preview_bytes
+
+
+@pytest.mark.parametrize(
+    ("value", "ending"),
+    [
+        (["x" * 25_000], "25,000 characters in all]"),
+        (["x" * 25_000, 2, 3], "25,000 characters in all, ... 2 more items]"),
+        ([1, 2, "x" * 25_000, 4], "25,000 characters in all, ... 1 more item]"),
+        ({"a": "x" * 25_000, "c": 2, "d": 3}, "25,000 characters in all, ... 2 more items}"),
+        ([["x" * 25_000], 2], "25,000 characters in all], ... 1 more item]"),
+        (["x" * 17_990, 10**30], "x', ... 1 more item]"),
+        ({"a": "x" * 17_980, "b": 10**30}, "x', 'b': ...}"),
+    ],
+    ids=["alone", "first", "later", "in a dict", "nested", "no room for the next", "room for its key"],
+)
+def test_what_is_shown_in_part_is_not_counted_as_left_out(value: object, ending: str) -> None:
+    assert preview(value).text.endswith(ending)
