@@ -10,6 +10,7 @@ import _weakref
 import io
 import sys
 
+from ..limits import DEFAULT
 from .isolation import isolated_import
 from .preview import one_line, printable
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 BACKEND = "module://_repl_trio.worker.backend"
 #: Pixels of one image: a figure of more is drawn with fewer dots per inch.
 PIXELS = 16_000_000
+#: Pixels of one side: clients show no more.
+SIDE = DEFAULT.image_side
+#: Inches around what a figure shows, as matplotlib's own tight box has.
+_MARGIN = 0.1
 
 
 class _Current:
@@ -90,13 +95,28 @@ def _drawn(figure: Any) -> bytes:
     if dpi > most:
         dpi = most
     buffer = io.BytesIO()
-    try:
-        figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
-    except ValueError:
-        # A text far outside would make the tight box larger than any image may be.
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=dpi)
+    figure.savefig(buffer, format="png", dpi=dpi, bbox_inches=_tight_box(figure, dpi))
     return buffer.getvalue()
+
+
+def _tight_box(figure: Any, dpi: float) -> Any:
+    """The box around all that a figure shows; None, for the figure's own, where that would make too large an image.
+
+    A text with a wrong coordinate is enough: drawn tight, it costs seconds and gigabytes.
+    """
+    before = figure.dpi
+    try:
+        # What is laid out with the figure's own could need gigabytes already.
+        figure.dpi = dpi
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox(figure._get_renderer()).padded(_MARGIN)
+        width, height = float(box.width) * dpi, float(box.height) * dpi
+    except Exception:  # noqa: BLE001 - of an artist of the user's, or an old matplotlib: drawing will say so, if it is one
+        return None
+    finally:
+        figure.dpi = before
+    # A box that is no number compares false with everything.
+    return box if width * height <= PIXELS and max(width, height) <= SIDE else None
 
 
 def _windows() -> list[Any]:

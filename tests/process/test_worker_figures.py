@@ -104,6 +104,20 @@ def test_figures_are_bounded_in_size_and_number(worker: WorkerDriver) -> None:
     assert worker.cell("plt.get_fignums()").value == []
 
 
+@pytest.mark.parametrize(
+    "far",
+    ["plt.text(45, 45, 'label')", "plt.text(0.5, 150, 'note')", "plt.title('x' * 10_000)"],
+)
+def test_a_text_far_outside_makes_no_image_that_nobody_can_look_at(worker: WorkerDriver, far: str) -> None:
+    answer = worker.cell(f"plt.plot([0, 1], [0, 1]); plt.xlim(0, 1); plt.ylim(0, 1)\n{far}")
+    assert answer.success, answer.error
+    (item,) = answer.items
+    width, height = size_of(item.content)
+    assert max(width, height) <= DEFAULT.image_side
+    assert width * height <= 16_000_000
+    assert "could not be drawn" not in answer.stderr
+
+
 def test_an_interrupted_run_closes_its_figures_unseen(worker: WorkerDriver) -> None:
     run = worker.start("plt.plot([1])\nprint('plotted', flush=True)\nwhile True: pass")
     worker.wait_output("plotted")

@@ -192,8 +192,8 @@ def test_the_first_use_of_a_helper_in_one_thread_leaves_the_imports_of_others_al
         assert worker.cell(BESIDE.format(use=FIRST_USES[use], count=count)).value == [0, []]
 
 
-WITHIN = """\
-import sys, threading
+IN_ISOLATION = """\
+import os, sys, threading
 isolation = sys.modules['_repl_trio.worker.isolation']
 before = list(sys.path), sys.meta_path, list(sys.meta_path), sys.path_hooks, sys.dont_write_bytecode
 inside, over = threading.Event(), threading.Event()
@@ -202,6 +202,8 @@ def wait():
     over.wait(10)
 thread = threading.Thread(target=isolation.with_standard_path, args=(wait,)); thread.start()
 inside.wait(10)
+"""
+WITHIN = """\
 try:
     import beside
     now = list(sys.path), sys.meta_path, list(sys.meta_path), sys.path_hooks, sys.dont_write_bytecode
@@ -216,11 +218,10 @@ def test_what_one_thread_imports_for_the_worker_changes_nothing_in_the_others(ve
     (tmp_path / "beside.py").write_text("value = 6")
     with WorkerDriver(interpreter(version), tmp_path) as worker:
         worker.ready()
-        assert worker.cell(WITHIN).value == [6, True, True]
+        assert worker.cell(IN_ISOLATION + WITHIN).value == [6, True, True]
         assert not (tmp_path / "__pycache__").exists()
 
 
-SHADOW = "mine = True"
 #: What must hold again after every first use: the project's own modules, and the worker's.
 UNHARMED = """\
 import selectors, beside
@@ -234,7 +235,7 @@ LIVES = [True, True, 6, True, "lives\n", [], 1000]
 @pytest.fixture(params=VERSIONS)
 def shadowed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     """A worker whose cells have imported a project's own `selectors`."""
-    (tmp_path / "selectors.py").write_text(SHADOW)
+    (tmp_path / "selectors.py").write_text("mine = True")
     (tmp_path / "beside.py").write_text("value = 6")
     with WorkerDriver(interpreter(request.param), tmp_path) as worker:
         worker.ready()
@@ -297,6 +298,41 @@ def test_a_handler_that_raises_while_the_worker_imports_changes_nothing(shadowed
         shadowed.cell("threading.Thread(target=over.wait, daemon=True).start()")
     assert shadowed.cell(ALARMS).value == [True, 0]
     shadowed.cell("globals().get('over') and over.set()")
+    assert shadowed.cell(UNHARMED).value == LIVES
+
+
+WHOLE = """\
+class Late(Exception): pass
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+done = []
+def load():
+    signal.raise_signal(signal.SIGALRM)
+    done.append(sys.modules.get('selectors') is own)
+try: sys.modules['_repl_trio.worker.isolation'].with_standard_path(load)
+except Late: done.append(sys.modules['selectors'] is own)
+done
+"""
+
+
+def test_a_signal_waits_for_the_end_of_the_workers_import(shadowed: WorkerDriver) -> None:
+    assert shadowed.cell(WHOLE).value == [False, True]
+    assert shadowed.cell(UNHARMED).value == LIVES
+
+
+FORKED = """\
+hidden = 'selectors' not in sys.modules
+child = os.fork()
+if child == 0:
+    os._exit(0 if sys.modules.get('selectors') is own and sh('true').ok else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+over.set(); thread.join()
+[hidden, status]
+"""
+
+
+def test_a_child_forked_meanwhile_is_not_in_isolation(shadowed: WorkerDriver) -> None:
+    assert shadowed.cell(IN_ISOLATION + FORKED).value == [True, 0]
     assert shadowed.cell(UNHARMED).value == LIVES
 
 
