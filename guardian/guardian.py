@@ -69,11 +69,14 @@ class Guardian:
     The child stays an unreaped zombie until the end of `finish`, so that the number of its group cannot be given away.
     """
 
-    def __init__(self, control: Control, wake: kernel.Wake, order: Order, server_fd: int | None) -> None:
+    def __init__(
+        self, control: Control, wake: kernel.Wake, order: Order, server_fd: int | None, *, direct: bool
+    ) -> None:
         self.control = control
         self.wake = wake
         self.server = order.server
         self.server_fd = server_fd
+        self.direct = direct
         self.orphan = order.orphan
         self.leftover = order.leftover
         self.subreaper = kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -118,12 +121,22 @@ class Guardian:
         if self.wake.fd in ready:
             self.wake.drain()
         reason = self.read(ready[self.control.fd]) if self.control.fd in ready else None
-        if reason is None and not self.deaf and (self.server_fd in ready or posix.getppid() != self.server):
+        if reason is None and not self.deaf and (self.server_fd in ready or self.orphaned()):
             reason = "pidfd"
         if reason is None and self.wake.terminated:
             self.wake.terminated = False
             reason = "sigterm"
         return reason
+
+    def orphaned(self) -> bool:
+        """Whether the parent is no longer the server. Says nothing below a root guardian, which may die alone."""
+        return self.direct and posix.getppid() != self.server
+
+    def server_lives(self) -> bool:
+        """Whether the server process is there."""
+        if self.server_fd is None:
+            return not self.orphaned()
+        return not kernel.readable(self.server_fd)
 
     def read(self, events: int) -> str | None:
         """Take and serve frames; returns "stop" or "eof" (also for what nobody could have meant), None otherwise."""
@@ -291,7 +304,7 @@ class Guardian:
             quiet = quiet + 1 if walk.steady and not killed and reaped == self.reaps else 0
             if (left and quiet == QUIET_ROUNDS) or (self.reaped and not (self.subreaper and kernel.PROC)):
                 return left
-            if late and posix.getppid() == self.server:
+            if late and self.server_lives():
                 return left + [process.pid for process in killed]
             kernel.pause(pause)
             pause = min(pause * 2, LONGEST_LATE_PAUSE if late else LONGEST_PAUSE)
@@ -350,17 +363,22 @@ def receive_order(control: Control, wake: kernel.Wake) -> Order | None:
     return None
 
 
-def guard(control: Control, wake: kernel.Wake) -> None:
-    """Receive the order, start the child and stay until nothing of it is left."""
+def guard(control: Control, wake: kernel.Wake, server_fd: int | None = None) -> None:
+    """Receive the order, start the child and stay until nothing of it is left.
+
+    `server_fd` is the server's pidfd, given by a root guardian; without it the server is this process's parent.
+    """
+    direct = server_fd is None
     try:
         order = receive_order(control, wake)
         if order is None:
             return
-        server_fd = kernel.open_pidfd(order.server)
-        if posix.getppid() != order.server:
-            # Checked after the pidfd was opened: so it is the server's, not that of a stranger with a recycled pid.
-            return
-        guardian = Guardian(control, wake, order, server_fd)
+        if direct:
+            server_fd = kernel.open_pidfd(order.server)
+            if posix.getppid() != order.server:
+                # Checked after the pidfd was opened: so it is the server's, not that of a stranger with a recycled pid.
+                return
+        guardian = Guardian(control, wake, order, server_fd, direct=direct)
     except (ValueError, OSError) as error:
         report_start(control, None, f"{type(error).__name__}: {error}", subreaper=False)
         return

@@ -11,6 +11,11 @@ _FALLBACK_STEP = 0.005  # seconds between two looks where the kernel has no pidf
 
 async def reap(pid: int) -> int | None:
     """Wait for the child `pid` and return its wait status; None when it is no child (any more). Cancellable."""
+    ended, status = _look(pid)
+    if ended:
+        # Also for the pid of no child: waiting for that one's pidfd could mean waiting for a stranger.
+        await trio.lowlevel.checkpoint()
+        return status
     try:
         pidfd = os.pidfd_open(pid)
     except (AttributeError, OSError):

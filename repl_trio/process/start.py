@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..limits import Limits
-from .launch import Launch, launch
+from .launch import Command, Launch, Root, launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,14 +31,15 @@ class WorkerStart:
         self.project = project
 
     def abandon(self) -> None:
-        """Close everything. The guardian sees EOF on its lifeline, kills the worker and ends; it is reaped."""
+        """Close everything. The guardian sees EOF on its lifeline, kills the worker and ends; its parent reaps it."""
         for fd in (self.commands, self.stdout, self.stderr, self.events, self.trace):
             os.close(fd)
         self.guardian.control.close()
-        os.waitpid(self.guardian.pid, 0)
+        if self.guardian.pid is not None:
+            os.waitpid(self.guardian.pid, 0)
 
 
-def start_worker(python: str, project: str, env: Mapping[str, str], limits: Limits) -> WorkerStart:
+def start_worker(root: Root, python: str, project: str, env: Mapping[str, str], limits: Limits) -> WorkerStart:
     """Start `python` as a worker in `project` with exactly the environment `env`.
 
     Whether the program could be executed is told by the guardian later. Raises `OSError` when this process is out of
@@ -53,7 +54,7 @@ def start_worker(python: str, project: str, env: Mapping[str, str], limits: Limi
             os.set_blocking(ours[name], False)
         # A crashing worker must never wait for a reader of its last words.
         os.set_blocking(theirs[4], False)
-        guardian = launch([python, _BOOT, *limits.overrides()], env, project, theirs, limits)
+        guardian = launch(root, Command([python, _BOOT, *limits.overrides()], env, project, theirs), limits)
     except BaseException:  # only to undo
         for fd in ours.values():
             os.close(fd)

@@ -15,6 +15,7 @@ from ..machines import generation as table
 from ..process.guard import Guard, open_guard
 from ..process.moment import Clock
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
+from ..process.root import RootWatch
 from ..process.start import WorkerStart
 from ..wire import frames
 from ..wire.frames import Frame, FrameError
@@ -358,6 +359,7 @@ class Generation:
 async def open_generation(
     number: int,
     start: WorkerStart,
+    watch: RootWatch,
     limits: Limits,
     tap: Tap | None = None,
     background: Background | None = None,
@@ -368,7 +370,7 @@ async def open_generation(
     exception, because an exception would leave through two nurseries and arrive as a group. Leaving the context ends
     the worker in order; when cancelled, at once.
     """
-    async with open_guard(start.guardian, limits) as guard:
+    async with open_guard(start.guardian, watch, limits) as guard:
         generation = Generation(number, start, guard, limits, tap, background)
         try:
             async with trio.open_nursery() as nursery:

@@ -12,6 +12,7 @@ from ..errors import Busy, ReplError, RunCancelled, SessionClosing, StateChanged
 from ..limits import Limits
 from ..machines import ladder
 from ..machines import run as run_table
+from ..process.root import RootWatch
 from ..process.start import WorkerStart, start_worker
 from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
 from .generation import Generation, Tap, new_background, open_generation
@@ -257,11 +258,12 @@ class Session:
         """The owner task of one generation: holds it open until its worker is dead."""
         start, self.head_start = self.head_start, None
         try:
-            start = start or start_worker(interpreter.path, self.project, self._surroundings.environment, self._limits)
+            start = start or self._surroundings.start_worker(interpreter.path, self.project)
         except OSError as error:  # as a value: raised, it would end the nursery of all sessions
             task_status.started(error)
             return
-        async with open_generation(number, start, self._limits, self.tap, self._background) as generation:
+        opened = open_generation(number, start, self._surroundings.watch, self._limits, self.tap, self._background)
+        async with opened as generation:
             task_status.started(generation)
             if generation.problem is None:
                 await generation.ending.wait()
@@ -291,13 +293,23 @@ class Surroundings:
     """What all sessions of a server share: the nursery that owns their tasks, the numbers, the environment."""
 
     def __init__(
-        self, nursery: trio.Nursery, limits: Limits, environment: Mapping[str, str], next_run_id: Callable[[], str]
+        self,
+        nursery: trio.Nursery,
+        watch: RootWatch,
+        limits: Limits,
+        environment: Mapping[str, str],
+        next_run_id: Callable[[], str],
     ) -> None:
         self.nursery = nursery
+        self.watch = watch
         self.limits = limits
         self.environment = environment
         self.next_run_id = next_run_id
         self.shutting_down = False
+
+    def start_worker(self, python: str, project: str) -> WorkerStart:
+        """Start a worker. Raises `OSError` when no process can be started."""
+        return start_worker(self.watch.root, python, project, self.environment, self.limits)
 
     def rungs(self) -> tuple[ladder.Rung, ...]:
         """The ladder in force: the short one once the server is ending."""
