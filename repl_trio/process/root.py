@@ -170,19 +170,22 @@ async def open_root(root: Root, limits: Limits) -> AsyncIterator[RootWatch]:
     """
     watch = RootWatch(root, limits)
     following = trio.CancelScope(shield=True)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch.run, following)
-        try:
-            yield watch
-        finally:
-            root.began = None
-            following.cancel()
-            for life in root.lives:
-                life.control.close()
-                with trio.move_on_after(limits.guardian_ack, shield=True) as scope:
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run, following)
+            try:
+                yield watch
+            finally:
+                root.began = None
+                following.cancel()
+    finally:
+        # Not before those that read the sockets have ended.
+        for life in root.lives:
+            life.control.close()
+            with trio.move_on_after(limits.guardian_ack, shield=True) as scope:
+                await reap(life.pid)
+            if scope.cancelled_caught:
+                os.kill(life.pid, signal.SIGKILL)  # ours until it is reaped
+                with trio.move_on_after(limits.guardian_ack, shield=True):
                     await reap(life.pid)
-                if scope.cancelled_caught:
-                    os.kill(life.pid, signal.SIGKILL)  # ours until it is reaped
-                    with trio.move_on_after(limits.guardian_ack, shield=True):
-                        await reap(life.pid)
-            root.lives.clear()
+        root.lives.clear()
