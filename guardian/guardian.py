@@ -3,17 +3,8 @@
 Run as a process of its own: `python -I -S -c "...; import guardian; guardian.main()" FOLDER`, with an AF_UNIX stream
 socket on descriptor 0. It needs the standard library alone and never imports the server.
 
-server -> guardian: the `spawn` order (`guardian_wire.Order`) with the child's descriptors, then any number of
-    {"op":"signal","id":1,"sig":2,"to":"child|group|run|tree","since":TICKS,"after":PID}   acknowledged when done, a
-        kill when it has worked; TERM to the tree is followed by CONT; `since` and `after` (the last pid given out
-        then) say when a `run` began
-    {"op":"ps","id":2}
-    {"op":"stop","id":3}          kill everything now; anything malformed is taken as the end of the lifeline
-guardian -> server:
-    {"ev":"spawned","pid":N|null,"guardian":N,"subreaper":true,"error":null|"FileNotFoundError: ..."}
-    {"ev":"signalled","id":1,"n":COUNT}     {"ev":"ps","id":2,"pids":[[PID,START],...]}, the child not among them
-    {"ev":"exit","code":-9}                 before any cleaning; negative = signal
-    {"ev":"clean","killed":N,"left":[PID,...],"ms":1.5,"why":null|"eof"|"pidfd"|"sigterm"|"stop"|"fault"}, then EOF
+The operations and records are in `docs/guardian.md`: the `spawn` order (`guardian_wire.Order`) with the child's
+descriptors comes first; anything malformed is taken as the end of the lifeline.
 
 The lifeline is watched twice: the socket's EOF and the server's pidfd. The second one still works when another process
 holds a copy of the socket. When either closes, everything the child ever started is killed and reaped.

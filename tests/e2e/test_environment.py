@@ -131,7 +131,7 @@ def test_secrets_of_the_environment_are_in_no_argument_list() -> None:
         opened = client.structured("python_session_open")
         client.execute("1", session_id=opened["session_id"])
         members = family(client)
-        assert len(members) == 6
+        assert len(members) == 7
         for pid in members:
             assert not any(secret in word for word in psutil.Process(pid).cmdline()), psutil.Process(pid).cmdline()
         assert secret not in str(client.structured("python_health"))
