@@ -138,6 +138,8 @@ class Limits:
     """seconds. A guardian's whole clean-up, new forks between its rounds included."""
     orphan_grace_ms: int = 250
     """milliseconds. Between SIGTERM and SIGKILL when the lifeline closed."""
+    sweep_delay: float = 1.0
+    """seconds. From the runtime's start to the search for what killed servers left behind: first cells go first."""
     oom_score_adj: int = 500
     """points. Added to a worker's oom_score_adj: the kernel should take a worker before the server."""
 

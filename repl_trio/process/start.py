@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ..limits import Limits
+from . import cookie
 from .launch import Command, Launch, Root, launch
 
 TYPE_CHECKING = False
@@ -39,8 +40,13 @@ class WorkerStart:
             os.waitpid(self.guardian.pid, 0)
 
 
+def _marked(env: Mapping[str, str]) -> Mapping[str, str]:
+    mark = cookie.mine()
+    return env if mark is None else {**env, cookie.NAME: mark.text}
+
+
 def start_worker(root: Root, python: str, project: str, env: Mapping[str, str], limits: Limits) -> WorkerStart:
-    """Start `python` as a worker in `project` with exactly the environment `env`.
+    """Start `python` as a worker in `project` with the environment `env` and the server's cookie.
 
     Whether the program could be executed is told by the guardian later. Raises `OSError` when this process is out of
     descriptors or processes; nothing is left then.
@@ -54,7 +60,8 @@ def start_worker(root: Root, python: str, project: str, env: Mapping[str, str], 
             os.set_blocking(ours[name], False)
         # A crashing worker must never wait for a reader of its last words.
         os.set_blocking(theirs[4], False)
-        guardian = launch(root, Command([python, _BOOT, *limits.overrides()], env, project, theirs), limits)
+        command = Command([python, _BOOT, *limits.overrides()], _marked(env), project, theirs)
+        guardian = launch(root, command, limits)
     except BaseException:  # only to undo
         for fd in ours.values():
             os.close(fd)

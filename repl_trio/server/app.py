@@ -20,6 +20,7 @@ import trio
 
 from ..errors import ReplError
 from ..limits import Limits
+from ..process import cookie
 from ..process.launch import Root
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
@@ -197,6 +198,7 @@ async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart 
                 async with trio.open_nursery() as requests:
                     tasks.start_soon(_leave_on_signal, signals, server)
                     tasks.start_soon(_leave_on_broken_pipe, writer, server)
+                    tasks.start_soon(_sweep, limits)
                     requests.start_soon(server.receive, reader, link.handover, requests)
                     await server.leaving.wait()
                     _leave_by_force_after(limits.shutdown_bound)
@@ -208,6 +210,13 @@ async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart 
                     requests.cancel_scope.cancel()
             await _flush(writer, limits)
             tasks.cancel_scope.cancel()
+
+
+async def _sweep(limits: Limits) -> None:
+    """End what servers of ours that were killed with all their guardians have left behind. Not beside the first cell."""
+    await trio.sleep(limits.sweep_delay)
+    if killed := await trio.to_thread.run_sync(cookie.sweep, abandon_on_cancel=True):
+        _log.warning("killed %d processes that a server which is gone had left behind", killed)
 
 
 async def _drain(server: Server) -> None:

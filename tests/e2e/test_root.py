@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.e2e.client import Client
-from tests.e2e.watch import all_gone, eventually, family, living
+from tests.e2e.watch import all_gone, carriers, eventually, family, living
 
 LEAVE_CHILDREN = """
 import os, subprocess, sys
@@ -102,14 +102,14 @@ def test_a_guardian_killed_after_its_root() -> None:
     "names", [("server",), ("server", "guardian"), ("guardian", "server"), ("server", "root"), ("root", "server")]
 )
 def test_a_killed_server_takes_everything_along(names: tuple[str, ...]) -> None:
-    with with_children() as (client, roles, everything):
+    with with_children() as (_client, roles, everything):
         kill(roles, *names)
         all_gone(everything, BOUND)
 
 
 @pytest.mark.parametrize("name", ["guardian", "root", "worker"])
 def test_a_killed_server_takes_stopped_processes_along(name: str) -> None:
-    with with_children() as (client, roles, everything):
+    with with_children() as (_client, roles, everything):
         os.kill(roles[name], signal.SIGSTOP)
         kill(roles, "server")
         all_gone(everything, BOUND)
@@ -129,3 +129,41 @@ def test_a_stopped_root_costs_one_start() -> None:
         assert client.execute("6 * 7", session_id=session)["value"] == 42
         assert client.execute("1 + 1")["value"] == 2
         eventually(lambda: not living(roles["root"]), "the stopped root was given up")
+
+
+# -- the sweep by the next server ------------------------------------------------------------------------------
+
+SWEEP = ("--limit", "sweep_delay=0.01")
+
+
+def orphaned(client: Client, roles: dict[str, int]) -> set[int]:
+    """Kill a server with all its guardians at one moment; what survives that."""
+    for name in ("root", "guardian", "server"):
+        os.kill(roles[name], signal.SIGSTOP)
+    kill(roles, "root", "guardian", "server")
+    client.process.wait(BOUND)
+    all_gone({roles["worker"]}, BOUND)
+    return {pid for pid in carriers(client.cookie) if living(pid)}
+
+
+def test_the_next_server_ends_what_nobody_was_left_to_end() -> None:
+    with with_children() as (client, roles, _everything):
+        left = orphaned(client, roles)
+        assert len(left) >= 3
+        with Client(*SWEEP) as other:
+            mine = other.execute("import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True).pid")
+            all_gone(left, BOUND)
+            assert living(mine["value"])
+
+
+def test_the_sweep_spares_what_a_living_server_has_started() -> None:
+    with with_children() as (client, roles, everything), Client(*SWEEP, "--log-level", "debug") as other:
+        with with_children() as (third, third_roles, _all):
+            left = orphaned(third, third_roles)
+            with Client(*SWEEP) as fourth:
+                all_gone(left, BOUND)
+                assert fourth.execute("1")["success"]
+        assert other.execute("1")["success"]
+        assert all(map(living, everything))
+        assert client.execute("len(left)")["value"] == 3
+        assert living(roles["worker"])

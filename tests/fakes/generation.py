@@ -125,8 +125,7 @@ class Workshop:
 
     @asynccontextmanager
     async def open_generation(
-        self, number: int, _start: object,
-        _watch: object, _limits: object, _tap: object, _background: object
+        self, number: int, _start: object, _watch: object, _limits: object, _tap: object, _background: object
     ) -> AsyncIterator[FakeGeneration]:
         generation = FakeGeneration(number)
         self.made.append(generation)
