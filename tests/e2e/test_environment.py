@@ -93,7 +93,7 @@ def test_directory_and_variables_are_those_of_the_launch(tmp_path: Path) -> None
         ]
         assert client.execute("import sys; sys.argv")["value"] == [""]
         told = client.execute("sorted(n for n in os.environ if 'REPL_TRIO' in n and 'TEST_COOKIE' not in n)")
-        assert told["value"] == []
+        assert told["value"] == ["REPL_TRIO_SERVER"]
 
 
 def test_another_project_root_is_the_directory_of_its_cells(tmp_path: Path) -> None:

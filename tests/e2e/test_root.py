@@ -18,7 +18,8 @@ LEAVE_CHILDREN = """
 import os, subprocess, sys
 nap = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
 deaf = [sys.executable, "-I", "-S", "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
-stopped = [sys.executable, "-I", "-S", "-c", "import os, signal, time; os.kill(os.getpid(), signal.SIGSTOP); time.sleep(600)"]
+stop = "import os, signal, time; os.kill(os.getpid(), signal.SIGSTOP); time.sleep(600)"
+stopped = [sys.executable, "-I", "-S", "-c", stop]
 left = [subprocess.Popen(command, start_new_session=True).pid for command in (nap, deaf, stopped)]
 os.system("setsid nohup sleep 600 >/dev/null 2>&1 &")
 left
