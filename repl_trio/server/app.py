@@ -213,7 +213,7 @@ async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart 
 
 
 async def _sweep(limits: Limits) -> None:
-    """End what servers of ours that were killed with all their guardians have left behind. Not beside the first cell."""
+    """End what servers that were killed with all their guardians have left behind. Not beside the first cell."""
     await trio.sleep(limits.sweep_delay)
     if killed := await trio.to_thread.run_sync(cookie.sweep, abandon_on_cancel=True):
         _log.warning("killed %d processes that a server which is gone had left behind", killed)
