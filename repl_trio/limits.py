@@ -107,6 +107,11 @@ class Limits:
     sh_bytes: int = 1_048_576
     """bytes. What `sh` keeps of each stream of its command."""
 
+    memory_mib: int = 2_048
+    """mebibytes. Resident memory of a worker (`--max-memory-mib`, or a session's own): beyond it the machine suffers."""
+    memory_interval: float = 0.25
+    """seconds. Between two looks at a busy worker's memory."""
+
     # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
     ladder_settle: float = 0.05
     """seconds after a cell was sent. No SIGINT before: the worker drops one that finds no run begun."""
