@@ -108,7 +108,7 @@ class Limits:
     """bytes. What `sh` keeps of each stream of its command."""
 
     memory_mib: int = 2_048
-    """mebibytes. Resident memory of a worker (`--max-memory-mib`, or a session's own): beyond it the machine suffers."""
+    """mebibytes. Resident memory of a worker (`--max-memory-mib`, a session's own): more, and the machine suffers."""
     memory_interval: float = 0.25
     """seconds. Between two looks at a busy worker's memory."""
 
