@@ -38,7 +38,7 @@ class Moment:
     """When a run began: a clock tick since boot, and the last pid given out then (0: not known).
 
     A tick is 10 ms long. Within one the pid decides; pids are given out in a circle, so "later" is "less than half of
-    the largest possible circle ahead".
+    the circle ahead".
     """
 
     __slots__ = ("after", "tick")
@@ -51,7 +51,8 @@ class Moment:
         """Whether the process started later than this."""
         if process.start != self.tick or not self.after:
             return process.start >= self.tick
-        return 0 < (process.pid - self.after) % PID_CIRCLE < PID_CIRCLE // 2
+        circle = pid_circle()
+        return 0 < (process.pid - self.after) % circle < circle // 2
 
 
 class Process:
@@ -70,6 +71,12 @@ class Process:
         self.start = int(fields[19])
         self.live = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
         self.own = self.parent == posix.getpid()
+
+
+def pid_circle() -> int:
+    """How many pids there are before the kernel begins again. It can be changed while we run."""
+    limit = read_file("/proc/sys/kernel/pid_max")
+    return int(limit) if limit is not None else PID_CIRCLE
 
 
 def read_file(path: str) -> bytes | None:
@@ -284,6 +291,12 @@ class Origin:
         self.parent = parent or posix.getpid()
         self.children = children
         self.spared = spared
+
+    def forget_ended(self) -> None:
+        """Drop the named children that are gone: a walk would take each for one that moves, and never find rest."""
+        if self.children is not None:
+            found = [(pid, read_process(pid)) for pid in self.children]
+            self.children = [pid for pid, process in found if process is not None and process.parent == self.parent]
 
 
 class Walk:

@@ -159,6 +159,8 @@ class Root:
         quiet = 0
         victims: set[tuple[int, int]] = set()
         while origin is not None or self.orphans():
+            if origin is not None:
+                origin.forget_ended()
             walk = kernel.Walk(0, None, freeze=True, origin=origin or kernel.Origin(spared=tuple(self.guardians)))
             killed, denied = walk.kill()
             victims.update((process.pid, process.start) for process in killed)

@@ -79,6 +79,7 @@ class Root:
         """`send`, to a new root if there is none that takes it. Raises `OSError` when no process can be started."""
         if self.send(order, end):
             return True
+        self.give_up()  # it has died, or takes no orders: as one of two roots it would never end
         self._start()
         return self.send(order, end)
 
@@ -92,7 +93,9 @@ class Root:
             if end is None:
                 sent = control.send(line, socket.MSG_DONTWAIT)
             else:
-                sent = socket.send_fds(control, [line], [end.fileno()], socket.MSG_DONTWAIT)
+                # Not `socket.send_fds`: it drops its flags, so that a stopped root would stop the server.
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, end.fileno().to_bytes(4, sys.byteorder))
+                sent = control.sendmsg([line], [rights], socket.MSG_DONTWAIT)
         except OSError:
             return False
         if sent == len(line):

@@ -38,6 +38,8 @@ class RootWatch:
         self._ended: dict[int, trio.Event] = {}
         self._swept: dict[int, trio.Event] = {}
         self._sweeps = 0
+        self._sweeping = trio.Lock()
+        self._sweeper: Life | None = None  # the root that was last told to sweep
         self._began = trio.Event()
         root.began = self._notice
 
@@ -82,6 +84,8 @@ class RootWatch:
 
     def forget(self, number: int) -> None:
         """Nobody will ask for this fork any more."""
+        for life in self.root.lives:
+            life.forks.discard(number)
         self._forked.pop(number, None)
         self._ended.pop(number, None)
 
@@ -93,6 +97,10 @@ class RootWatch:
         await reap(life.pid)
         life.control.close()
         self.root.lives.remove(life)
+        if life is self._sweeper:
+            # It will report no sweep any more: whoever waits for one, with everybody else behind, asks the next root.
+            for swept in self._swept.values():
+                swept.set()
         await self._sweep()
         for number in life.forks:
             self._event(self._forked, number).set()
@@ -108,7 +116,8 @@ class RootWatch:
             self.root.give_up()  # no root of ours speaks like this
         elif record.get("ev") == "swept":
             self._event(self._swept, number).set()
-        else:
+        elif any(number in life.forks for life in self.root.lives):
+            # What comes after `forget` would pile up, a little for each worker there has ever been.
             events = self._forked if record.get("ev") == "forked" else self._ended
             self._event(events, number).set()
 
@@ -119,20 +128,29 @@ class RootWatch:
     async def _sweep(self) -> None:
         """End the children of this process that are neither roots nor guardians: what a killed root had to look after.
 
-        A new root does it, because walking process trees is its business; reaping them is ours.
+        A new root does it, because walking process trees is its business; reaping them is ours. One sweep at a time:
+        several guardians end together, and the second of two sweeps would look for what the first has reaped.
         """
-        for _round in range(_ROUNDS):
-            orphans = self._orphans()
-            if not orphans:
-                return
-            self._sweeps += 1
-            if not self.root.order({"op": "sweep", "id": self._sweeps, "pids": orphans}):
-                return
-            with trio.move_on_after(self._limits.guardian_clean):
-                await self._event(self._swept, self._sweeps).wait()
-            for pid in orphans:
-                with trio.move_on_after(self._limits.guardian_ack):
-                    await reap(pid)
+        async with self._sweeping:
+            for _round in range(_ROUNDS):
+                orphans = self._orphans()
+                if not orphans or not await self._order_sweep(orphans):
+                    return
+                for pid in orphans:
+                    with trio.move_on_after(self._limits.guardian_ack):
+                        await reap(pid)
+
+    async def _order_sweep(self, orphans: list[int]) -> bool:
+        """Have a root end these processes, and wait for it; False when there is no root that could."""
+        self._sweeps += 1
+        number = self._sweeps
+        if not self.root.order({"op": "sweep", "id": number, "pids": orphans}):
+            return False
+        self._sweeper = self.root.lives[-1]
+        with trio.move_on_after(self._limits.guardian_clean):
+            await self._event(self._swept, number).wait()
+        self._swept.pop(number, None)
+        return True
 
     def _orphans(self) -> list[int]:
         ours = {life.pid for life in self.root.lives} | self.guardians

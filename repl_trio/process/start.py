@@ -18,7 +18,8 @@ _BOOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class WorkerStart:
     """A worker that is booting. Holds our ends of its pipes (`docs/wire.md`), the reading ones non-blocking.
 
-    Whoever adopts it owns the descriptors; `abandon` is for a start that nobody adopts.
+    Whoever adopts it owns the descriptors; `abandon` is for a start that nobody adopts, `close` for one whose guardian
+    alone was adopted.
     """
 
     def __init__(self, guardian: Launch, descriptors: Mapping[str, int], python: str, project: str) -> None:
@@ -33,11 +34,15 @@ class WorkerStart:
 
     def abandon(self) -> None:
         """Close everything. The guardian sees EOF on its lifeline, kills the worker and ends; its parent reaps it."""
-        for fd in (self.commands, self.stdout, self.stderr, self.events, self.trace):
-            os.close(fd)
+        self.close()
         self.guardian.control.close()
         if self.guardian.pid is not None:
             os.waitpid(self.guardian.pid, 0)
+
+    def close(self) -> None:
+        """Close our ends of the pipes."""
+        for fd in (self.commands, self.stdout, self.stderr, self.events, self.trace):
+            os.close(fd)
 
 
 def _marked(env: Mapping[str, str]) -> Mapping[str, str]:

@@ -266,6 +266,8 @@ class Generation:
                 answered.set()
         elif self.ready.is_set():
             raise FrameError(f"{kind} frame after ready")
+        elif kind == "output":
+            raise FrameError("an output frame of no run")
         elif kind == "refused":
             self._refusal = str(frame["reason"])
             self.ready.set()
@@ -370,23 +372,28 @@ async def open_generation(
     exception, because an exception would leave through two nurseries and arrive as a group. Leaving the context ends
     the worker in order; when cancelled, at once.
     """
-    async with open_guard(start.guardian, watch, limits) as guard:
-        generation = Generation(number, start, guard, limits, tap, background)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(generation._commands.run)
-                nursery.start_soon(generation._listen)
-                nursery.start_soon(generation._watch)
-                for name in generation._streams:
-                    nursery.start_soon(generation._pump, name)
-                generation.problem = await generation._become_ready()
-                yield generation
-                generation.leave()
-                await generation._close_worker()
-                nursery.cancel_scope.cancel()
-        finally:
-            generation.machine.advance("clean")
-            generation.end("The worker was ended with its session")
-            generation._drain()
-            generation._close()
-            generation.over.set()
+    generation: Generation | None = None
+    try:
+        async with open_guard(start.guardian, watch, limits) as guard:
+            generation = Generation(number, start, guard, limits, tap, background)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(generation._commands.run)
+                    nursery.start_soon(generation._listen)
+                    nursery.start_soon(generation._watch)
+                    for name in generation._streams:
+                        nursery.start_soon(generation._pump, name)
+                    generation.problem = await generation._become_ready()
+                    yield generation
+                    generation.leave()
+                    await generation._close_worker()
+                    nursery.cancel_scope.cancel()
+            finally:
+                generation.machine.advance("clean")
+                generation.end("The worker was ended with its session")
+                generation._drain()
+                generation._close()
+                generation.over.set()
+    finally:
+        if generation is None:
+            start.close()  # cancelled while the guardian was being forked: nobody has adopted the pipes

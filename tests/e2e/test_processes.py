@@ -288,7 +288,9 @@ def test_two_hundred_resets_leave_nothing(client: Client) -> None:
     assert before[0] == 9
     for number in range(3, 53):
         reset_all(number)
-    assert (len(client.descendants()), server.num_fds(), server.num_threads()) == before
+    assert (len(client.descendants()), server.num_fds()) == before[:2]
+    # The thread that looked for what killed servers left behind ends when it has been idle for a while.
+    assert server.num_threads() <= before[2]
 
 
 def test_many_deaths_leave_nothing(client: Client) -> None:
