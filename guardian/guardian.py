@@ -3,17 +3,8 @@
 Run as a process of its own: `python -I -S -c "...; import guardian; guardian.main()" FOLDER`, with an AF_UNIX stream
 socket on descriptor 0. It needs the standard library alone and never imports the server.
 
-server -> guardian: the `spawn` order (`guardian_wire.Order`) with the child's descriptors, then any number of
-    {"op":"signal","id":1,"sig":2,"to":"child|group|run|tree","since":TICKS,"after":PID}   acknowledged when done, a
-        kill when it has worked; TERM to the tree is followed by CONT; `since` and `after` (the last pid given out
-        then) say when a `run` began
-    {"op":"ps","id":2}
-    {"op":"stop","id":3}          kill everything now; anything malformed is taken as the end of the lifeline
-guardian -> server:
-    {"ev":"spawned","pid":N|null,"guardian":N,"subreaper":true,"error":null|"FileNotFoundError: ..."}
-    {"ev":"signalled","id":1,"n":COUNT}     {"ev":"ps","id":2,"pids":[[PID,START],...]}, the child not among them
-    {"ev":"exit","code":-9}                 before any cleaning; negative = signal
-    {"ev":"clean","killed":N,"left":[PID,...],"ms":1.5,"why":null|"eof"|"pidfd"|"sigterm"|"stop"|"fault"}, then EOF
+The operations and records are in `docs/guardian.md`: the `spawn` order (`guardian_wire.Order`) with the child's
+descriptors comes first; anything malformed is taken as the end of the lifeline.
 
 The lifeline is watched twice: the socket's EOF and the server's pidfd. The second one still works when another process
 holds a copy of the socket. When either closes, everything the child ever started is killed and reaped.
@@ -69,11 +60,14 @@ class Guardian:
     The child stays an unreaped zombie until the end of `finish`, so that the number of its group cannot be given away.
     """
 
-    def __init__(self, control: Control, wake: kernel.Wake, order: Order, server_fd: int | None) -> None:
+    def __init__(
+        self, control: Control, wake: kernel.Wake, order: Order, server_fd: int | None, *, direct: bool
+    ) -> None:
         self.control = control
         self.wake = wake
         self.server = order.server
         self.server_fd = server_fd
+        self.direct = direct
         self.orphan = order.orphan
         self.leftover = order.leftover
         self.subreaper = kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -118,12 +112,22 @@ class Guardian:
         if self.wake.fd in ready:
             self.wake.drain()
         reason = self.read(ready[self.control.fd]) if self.control.fd in ready else None
-        if reason is None and not self.deaf and (self.server_fd in ready or posix.getppid() != self.server):
+        if reason is None and not self.deaf and (self.server_fd in ready or self.orphaned()):
             reason = "pidfd"
         if reason is None and self.wake.terminated:
             self.wake.terminated = False
             reason = "sigterm"
         return reason
+
+    def orphaned(self) -> bool:
+        """Whether the parent is no longer the server. Says nothing below a root guardian, which may die alone."""
+        return self.direct and posix.getppid() != self.server
+
+    def server_lives(self) -> bool:
+        """Whether the server process is there."""
+        if self.server_fd is None:
+            return not self.orphaned()
+        return not kernel.readable(self.server_fd)
 
     def read(self, events: int) -> str | None:
         """Take and serve frames; returns "stop" or "eof" (also for what nobody could have meant), None otherwise."""
@@ -291,7 +295,7 @@ class Guardian:
             quiet = quiet + 1 if walk.steady and not killed and reaped == self.reaps else 0
             if (left and quiet == QUIET_ROUNDS) or (self.reaped and not (self.subreaper and kernel.PROC)):
                 return left
-            if late and posix.getppid() == self.server:
+            if late and self.server_lives():
                 return left + [process.pid for process in killed]
             kernel.pause(pause)
             pause = min(pause * 2, LONGEST_LATE_PAUSE if late else LONGEST_PAUSE)
@@ -350,17 +354,22 @@ def receive_order(control: Control, wake: kernel.Wake) -> Order | None:
     return None
 
 
-def guard(control: Control, wake: kernel.Wake) -> None:
-    """Receive the order, start the child and stay until nothing of it is left."""
+def guard(control: Control, wake: kernel.Wake, server_fd: int | None = None) -> None:
+    """Receive the order, start the child and stay until nothing of it is left.
+
+    `server_fd` is the server's pidfd, given by a root guardian; without it the server is this process's parent.
+    """
+    direct = server_fd is None
     try:
         order = receive_order(control, wake)
         if order is None:
             return
-        server_fd = kernel.open_pidfd(order.server)
-        if posix.getppid() != order.server:
-            # Checked after the pidfd was opened: so it is the server's, not that of a stranger with a recycled pid.
-            return
-        guardian = Guardian(control, wake, order, server_fd)
+        if direct:
+            server_fd = kernel.open_pidfd(order.server)
+            if posix.getppid() != order.server:
+                # Checked after the pidfd was opened: so it is the server's, not that of a stranger with a recycled pid.
+                return
+        guardian = Guardian(control, wake, order, server_fd, direct=direct)
     except (ValueError, OSError) as error:
         report_start(control, None, f"{type(error).__name__}: {error}", subreaper=False)
         return

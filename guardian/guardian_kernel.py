@@ -38,7 +38,7 @@ class Moment:
     """When a run began: a clock tick since boot, and the last pid given out then (0: not known).
 
     A tick is 10 ms long. Within one the pid decides; pids are given out in a circle, so "later" is "less than half of
-    the largest possible circle ahead".
+    the circle ahead".
     """
 
     __slots__ = ("after", "tick")
@@ -51,7 +51,8 @@ class Moment:
         """Whether the process started later than this."""
         if process.start != self.tick or not self.after:
             return process.start >= self.tick
-        return 0 < (process.pid - self.after) % PID_CIRCLE < PID_CIRCLE // 2
+        circle = pid_circle()
+        return 0 < (process.pid - self.after) % circle < circle // 2
 
 
 class Process:
@@ -70,6 +71,12 @@ class Process:
         self.start = int(fields[19])
         self.live = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
         self.own = self.parent == posix.getpid()
+
+
+def pid_circle() -> int:
+    """How many pids there are before the kernel begins again. It can be changed while we run."""
+    limit = read_file("/proc/sys/kernel/pid_max")
+    return int(limit) if limit is not None else PID_CIRCLE
 
 
 def read_file(path: str) -> bytes | None:
@@ -153,11 +160,11 @@ class Wake:
     """
 
     def __init__(self) -> None:
-        self.fd, writer = posix.pipe()
+        self.fd, self.writer = posix.pipe()
         self.terminated = False
         posix.set_blocking(self.fd, False)
-        posix.set_blocking(writer, False)
-        _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        posix.set_blocking(self.writer, False)
+        _signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
         for number in _signal.valid_signals():
             if number not in FAULTS and number not in UNCHANGEABLE and number != _signal.SIGCONT:
                 _signal.signal(number, _signal.SIG_IGN)
@@ -191,6 +198,13 @@ def open_pidfd(pid: int) -> int | None:
             if error.errno == errno.ESRCH:
                 raise
     return fd
+
+
+def readable(fd: int) -> bool:
+    """Whether a read would not wait; of a pidfd: whether the process has ended."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def send(process: Process, number: int, known: set[int]) -> int:
@@ -270,6 +284,21 @@ def outrank_crowd() -> None:
             return
 
 
+class Origin:
+    """Where a walk begins: at the children of `parent` (this process), all of them or those named, but the `spared`."""
+
+    def __init__(self, parent: int = 0, children: list[int] | None = None, spared: tuple[int, ...] = ()) -> None:
+        self.parent = parent or posix.getpid()
+        self.children = children
+        self.spared = spared
+
+    def forget_ended(self) -> None:
+        """Drop the named children that are gone: a walk would take each for one that moves, and never find rest."""
+        if self.children is not None:
+            found = [(pid, read_process(pid)) for pid in self.children]
+            self.children = [pid for pid, process in found if process is not None and process.parent == self.parent]
+
+
 class Walk:
     """One pass over a target: the processes met, parents before children, and what was seen on the way.
 
@@ -282,13 +311,14 @@ class Walk:
     the pass: a process that forks and exits all the time may then have been in none of the lists.
     """
 
-    def __init__(self, child: int, since: Moment | None, *, freeze: bool) -> None:
-        self.known = {posix.getpid()}
+    def __init__(self, child: int, since: Moment | None, *, freeze: bool, origin: "Origin | None" = None) -> None:
+        self.origin = origin or Origin()
+        self.known = {self.origin.parent, *self.origin.spared}
         self.met: list[Process] = []
         self.steady = True
         self._table = None if CHILDREN_FILES else scan_parents() if PROC else {}
         # What is known of a branch: True, it belongs to the target; False, it does not; None, its processes decide.
-        queue: list[tuple[int, bool | None]] = [(posix.getpid(), None if since else True)]
+        queue: list[tuple[int, bool | None]] = [(self.origin.parent, None if since else True)]
         for parent, branch in queue:
             for process in self._children(parent):
                 chosen = branch
@@ -304,7 +334,11 @@ class Walk:
 
     def _children(self, parent: int) -> list[Process]:
         found: list[Process] = []
-        for pid in children(parent) if self._table is None else self._table.get(parent, []):
+        if parent == self.origin.parent and self.origin.children is not None:
+            pids = self.origin.children
+        else:
+            pids = children(parent) if self._table is None else self._table.get(parent, [])
+        for pid in pids:
             if pid in self.known:
                 continue
             process = read_process(pid)

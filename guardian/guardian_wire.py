@@ -154,6 +154,10 @@ class Control:
         self._received = bytearray()
         self._kept = bytearray()
 
+    def detach(self) -> None:
+        """Let go of the descriptor without closing it: in a fork its number is about to become another socket."""
+        self._socket.detach()
+
     @property
     def pending(self) -> bool:
         """Whether bytes wait for room in the socket."""

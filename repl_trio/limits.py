@@ -113,6 +113,11 @@ class Limits:
     checkpoint_bytes: int = 16_777_216
     """bytes. One file of `checkpoint` and `restore`: it is parsed in one step that no interrupt can end."""
 
+    memory_mib: int = 2_048
+    """mebibytes. Resident memory of a worker (`--max-memory-mib`, a session's own): more, and the machine suffers."""
+    memory_interval: float = 0.25
+    """seconds. Between two looks at a busy worker's memory."""
+
     # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
     ladder_settle: float = 0.05
     """seconds after a cell was sent. No SIGINT before: the worker drops one that finds no run begun."""
@@ -144,6 +149,8 @@ class Limits:
     """seconds. A guardian's whole clean-up, new forks between its rounds included."""
     orphan_grace_ms: int = 250
     """milliseconds. Between SIGTERM and SIGKILL when the lifeline closed."""
+    sweep_delay: float = 1.0
+    """seconds. From the runtime's start to the search for what killed servers left behind: first cells go first."""
     oom_score_adj: int = 500
     """points. Added to a worker's oom_score_adj: the kernel should take a worker before the server."""
 

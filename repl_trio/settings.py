@@ -26,10 +26,21 @@ class Settings:
     """What one process of the product was asked to do. Not changed after `parse`.
 
     `project` is the canonical launch directory (or `--project-root`); `python` the interpreter given with `--python`;
-    `environment` the user's, handed to workers as it is; `arguments` what follows `exec`.
+    `environment` the user's, handed to workers as it is; `arguments` what follows `exec`; `memory_mib` the bound on a
+    worker's resident memory, 0 for none.
     """
 
-    __slots__ = ("arguments", "command", "environment", "limits", "log_file", "log_level", "project", "python")
+    __slots__ = (
+        "arguments",
+        "command",
+        "environment",
+        "limits",
+        "log_file",
+        "log_level",
+        "memory_mib",
+        "project",
+        "python",
+    )
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -38,6 +49,7 @@ class Settings:
         self.limits = Limits()
         self.log_file: str | None = None
         self.log_level = "warning"
+        self.memory_mib = self.limits.memory_mib
         self.project = _launch_directory()
         self.python: str | None = None
 
@@ -95,6 +107,7 @@ def _parse(argv: Sequence[str], default: str) -> Settings:
         settings.limits = Limits.overridden(dict(_pair(text) for text in known.limit))
     except ValueError as error:
         parser.error(f"--limit: {error}")
+    settings.memory_mib = settings.limits.memory_mib if known.max_memory_mib is None else known.max_memory_mib
     return settings
 
 
@@ -103,6 +116,14 @@ def _pair(text: str) -> tuple[str, str]:
     if not separator:
         raise ValueError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def _mebibytes(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        import argparse
+
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of mebibytes; 0 means no bound")
+    return int(text)
 
 
 def _exec_split(argv: Sequence[str]) -> int:
@@ -133,6 +154,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", nargs="?", choices=COMMANDS, help="what to do; exec FILE [ARG ...] runs a file")
     parser.add_argument("--python", metavar="PATH", help="the workers' interpreter (3.10 or newer)")
     parser.add_argument("--project-root", metavar="PATH", help="project directory (default: the launch directory)")
+    parser.add_argument(
+        "--max-memory-mib",
+        metavar="N",
+        type=_mebibytes,
+        help="resident memory of a worker (default: 2048, 0: no bound)",
+    )
     parser.add_argument(
         "--limit", metavar="NAME=VALUE", action="append", default=[], help="override one number of limits.py"
     )

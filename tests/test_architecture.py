@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("repl_trio", "guardian")
-TREES = (*PRODUCT, "tests", "bench", "scripts")
+TREES = (*PRODUCT, "tests", "bench", "stress", "scripts")
 
 MODULE_LINES = 400
 FUNCTION_LINES = 60
@@ -229,7 +229,7 @@ RULES: dict[Rule, tuple[tuple[str, ...], tuple[str, ...]]] = {
     module_size: (TREES, ()),
     function_size: (TREES, ()),
     parameter_count: (TREES, ()),
-    positional_booleans: ((*PRODUCT, "bench", "scripts"), ()),
+    positional_booleans: ((*PRODUCT, "bench", "stress", "scripts"), ()),
     drawer_names: (PRODUCT, ()),
     event_loops: ((*SANS_IO, WORKER, "guardian"), ()),
     foreign_imports: ((*WORKER_LOADS, "guardian"), ()),

@@ -39,6 +39,7 @@ UNITS = (
     "frames",
     "requests",
     "points",
+    "mebibytes",
     "names",
     "artifacts",
     "images",

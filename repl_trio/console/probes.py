@@ -10,11 +10,12 @@ import trio
 
 from ..errors import ReplError
 from ..process.guard import open_guard
-from ..process.launch import guardian_folder, launch
+from ..process.launch import Command, Root, guardian_folder, launch
+from ..process.root import open_root
 from ..process.start import start_worker
 from ..session import containment
-from ..session.generation import open_generation
 from ..session.interpreter import choose
+from ..session.lifetime import open_generation
 from ..settings import Settings
 from .broken import Broken
 
@@ -32,7 +33,8 @@ async def _guardian(settings: Settings, folder: str) -> str:
     null = os.open(os.devnull, os.O_RDWR)
     try:
         child = [getattr(sys, "_base_executable", None) or sys.executable, "-I", "-S", "-c", "pass"]
-        started = launch(child, {}, settings.project, dict.fromkeys((0, 1, 2), null), settings.limits)
+        root = Root()
+        started = launch(root, Command(child, {}, settings.project, dict.fromkeys((0, 1, 2), null)), settings.limits)
     except OSError as error:
         raise Broken(
             f"{folder}/guardian.py could not be started ({error}); look at `ulimit -u` and `ulimit -n`"
@@ -40,7 +42,8 @@ async def _guardian(settings: Settings, folder: str) -> str:
     finally:
         os.close(null)
     bound = settings.limits.probe_bound
-    async with open_guard(started, settings.limits) as guard:
+    opened = open_root(root, settings.limits)
+    async with opened as watch, open_guard(started, watch, settings.limits) as guard:
         with trio.move_on_after(bound):
             await guard.exited.wait()
         ended, code, why = guard.exited.is_set(), guard.exit_code, guard.error
@@ -67,13 +70,15 @@ def worker(settings: Settings) -> str:
 async def _worker(settings: Settings, path: str, source: str) -> str:
     begun = time.monotonic()
     try:
-        start = start_worker(path, settings.project, settings.environment, settings.limits)
+        root = Root()
+        start = start_worker(root, path, settings.project, settings.environment, settings.limits)
     except OSError as error:
         raise Broken(f"{path} could not be started ({error}); look at `ulimit -u` and `ulimit -n`") from None
     problem: ReplError | None = None
     version, took = None, 0.0
     with trio.move_on_after(settings.limits.probe_bound) as scope:
-        async with open_generation(0, start, settings.limits) as generation:
+        opened = open_root(root, settings.limits)
+        async with opened as watch, open_generation(0, start, watch, settings.limits) as generation:
             problem, version = generation.problem, generation.python_version
             took = time.monotonic() - begun
     if problem is not None or (scope.cancelled_caught and version is None):

@@ -21,6 +21,7 @@ from ..wire.framing import LineDecoder, Oversized
 from .launch import Launch
 from .moment import Moment
 from .reap import reap
+from .root import RootWatch
 
 
 class Guard:
@@ -30,8 +31,11 @@ class Guard:
     reported that nothing is left (`clean`) or has itself ended (`clean` stays None: it was killed).
     """
 
-    def __init__(self, launch: Launch, limits: Limits) -> None:
-        self.pid = launch.pid
+    def __init__(self, launch: Launch, watch: RootWatch, limits: Limits) -> None:
+        self.pid = launch.pid  # of a fork of the root: known with `started`
+        self._number = launch.number
+        self._watch = watch
+        self._process: int | None = None  # its pidfd
         self.child_pid: int | None = None
         self.error: str | None = None  # why the command could not be executed
         self.exit_code: int | None = None
@@ -46,6 +50,7 @@ class Guard:
         self._waiting: dict[int, trio.Event] = {}
         self._answers: dict[int, dict[str, object]] = {}
         self._next_id = 1
+        self._silent = False  # the socket has ended
 
     async def signal(self, number: int, target: str, *, since: Moment | None = None) -> int:
         """Send a signal to `child`, `group`, `run` or `tree`; how many processes got it.
@@ -78,12 +83,18 @@ class Guard:
 
     def give_up(self) -> None:
         """End a guardian that does not answer: its death kills the child (parent-death signal). `gone` follows."""
-        if not self.gone.is_set():
-            with suppress(ProcessLookupError):  # ours until it is reaped, so the pid is no stranger's
-                os.kill(self.pid, signal.SIGKILL)
+        if self.gone.is_set():
+            return
+        with suppress(ProcessLookupError):
+            if self._process is not None:
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            elif self._number is not None:
+                self._watch.root.send({"op": "kill", "id": self._number})
+            elif self.pid is not None:
+                os.kill(self.pid, signal.SIGKILL)  # ours until it is reaped, so the pid is no stranger's
 
     async def _ask(self, operation: dict[str, object]) -> dict[str, object] | None:
-        if self.gone.is_set():
+        if self._silent:
             return None
         number, self._next_id = self._next_id, self._next_id + 1
         answered = self._waiting[number] = trio.Event()
@@ -109,6 +120,15 @@ class Guard:
             # Half an operation would make the next one garbage. EOF is an order too: the guardian kills and leaves.
             self._shut()
 
+    def close(self) -> None:
+        """Close what is held of the guardian. It sees the end of its lifeline."""
+        self._socket.close()
+        if self._process is not None:
+            os.close(self._process)
+            self._process = None
+        if self._number is not None:
+            self._watch.forget(self._number)
+
     def _shut(self) -> None:
         with suppress(OSError):  # already disconnected
             self._socket.shutdown(socket.SHUT_WR)
@@ -123,12 +143,22 @@ class Guard:
                 while chunk := await self._receive():
                     if not all(self._record(line) for line in self._decoder.feed(chunk)):
                         break  # no guardian of ours speaks like this: closing the lifeline ends whatever it is
+                self._release()
+                if self._number is not None:
+                    # A guardian that was killed could end nothing: the root does, and says when nothing is left.
+                    await self._watch.ended(self._number, self.pid)
         finally:
-            self.exited.set()
-            self.started.set()
+            self._release()
             self.gone.set()
-            for event in self._waiting.values():
-                event.set()
+
+    def _release(self) -> None:
+        """The guardian will say nothing any more: let nobody wait for it."""
+        self._silent = True
+        self._shut()
+        self.exited.set()
+        self.started.set()
+        for event in self._waiting.values():
+            event.set()
 
     async def _receive(self) -> bytes:
         while True:
@@ -165,7 +195,12 @@ class Guard:
         return True
 
     def _spawned(self, record: dict[str, object]) -> None:
-        pid, error = record.get("pid"), record.get("error")
+        pid, error, guardian = record.get("pid"), record.get("error"), record.get("guardian")
+        if self._number is not None and type(guardian) is int:
+            self.pid = guardian
+            self._watch.guardians.add(guardian)
+            with suppress(OSError):  # it has ended; its socket says so next
+                self._process = os.pidfd_open(guardian)
         self.child_pid = pid if type(pid) is int else None
         self.error = error if type(error) is str else None
         self.subreaper = record.get("subreaper") is True
@@ -173,18 +208,20 @@ class Guard:
 
 
 @asynccontextmanager
-async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
+async def open_guard(launch: Launch, watch: RootWatch, limits: Limits) -> AsyncIterator[Guard]:
     """Own a launched guardian: inside the context it lives, after it everything below it is gone.
 
     Leaving stops it: an orderly `stop` for `guardian_clean` seconds, then it is given up; the guardian process itself
-    is reaped by pid in every case. Shielded: a cancelled owner cleans up as well.
+    is reaped by pid in every case, by its parent. Shielded: a cancelled owner cleans up as well.
     """
-    guard = Guard(launch, limits)
+    guard = Guard(launch, watch, limits)
     listening = trio.CancelScope(shield=True)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(guard._listen, listening)
             try:
+                if launch.number is not None:
+                    await watch.forked(launch.number)
                 yield guard
             finally:
                 with trio.move_on_after(limits.guardian_clean, shield=True):
@@ -194,6 +231,7 @@ async def open_guard(launch: Launch, limits: Limits) -> AsyncIterator[Guard]:
                 guard.give_up()
                 listening.cancel()
     finally:
-        launch.control.close()
-        with trio.move_on_after(limits.guardian_ack, shield=True):
-            await reap(launch.pid)
+        guard.close()
+        if launch.pid is not None:
+            with trio.move_on_after(limits.guardian_ack, shield=True):
+                await reap(launch.pid)

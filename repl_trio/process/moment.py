@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+_LARGEST = "/proc/sys/kernel/pid_max"
 _NEWEST = "/proc/sys/kernel/ns_last_pid"
 
 
@@ -21,6 +22,14 @@ class Moment:
     def __init__(self, ticks: int, newest: int) -> None:
         self.ticks = ticks
         self.newest = newest
+
+    def before(self, start: int, pid: int) -> bool:
+        """Whether a process that started at this tick with this pid started later than this moment."""
+        if start != self.ticks or not self.newest:
+            return start >= self.ticks
+        # Pids are given out in a circle: later is less than half of it ahead.
+        circle = _circle()
+        return 0 < (pid - self.newest) % circle < circle // 2
 
 
 class Clock:
@@ -47,3 +56,12 @@ class Clock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _circle() -> int:
+    """How many pids there are before the kernel begins again."""
+    try:
+        with open(_LARGEST, encoding="ascii") as file:
+            return int(file.read())
+    except OSError:
+        return 1 << 22  # the most that a Linux kernel can have

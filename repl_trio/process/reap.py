@@ -10,7 +10,16 @@ _FALLBACK_STEP = 0.005  # seconds between two looks where the kernel has no pidf
 
 
 async def reap(pid: int) -> int | None:
-    """Wait for the child `pid` and return its wait status; None when it is no child (any more). Cancellable."""
+    """Wait for the child `pid` and return its wait status; None when it is no child (any more). Cancellable.
+
+    Returns in the step that has reaped it: a caller who then forgets the pid leaves no moment in which somebody else
+    could signal a stranger with that number. Cancelled, it has reaped nothing.
+    """
+    await trio.lowlevel.checkpoint()
+    ended, status = _look(pid)
+    if ended:
+        # Also for the pid of no child: waiting for that one's pidfd could mean waiting for a stranger.
+        return status
     try:
         pidfd = os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ..limits import Limits
-from .launch import Launch, launch
+from . import cookie
+from .launch import Command, Launch, Root, launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ _BOOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class WorkerStart:
     """A worker that is booting. Holds our ends of its pipes (`docs/wire.md`), the reading ones non-blocking.
 
-    Whoever adopts it owns the descriptors; `abandon` is for a start that nobody adopts.
+    Whoever adopts it owns the descriptors; `abandon` is for a start that nobody adopts, `close` for one whose guardian
+    alone was adopted.
     """
 
     def __init__(self, guardian: Launch, descriptors: Mapping[str, int], python: str, project: str) -> None:
@@ -31,15 +33,25 @@ class WorkerStart:
         self.project = project
 
     def abandon(self) -> None:
-        """Close everything. The guardian sees EOF on its lifeline, kills the worker and ends; it is reaped."""
+        """Close everything. The guardian sees EOF on its lifeline, kills the worker and ends; its parent reaps it."""
+        self.close()
+        self.guardian.control.close()
+        if self.guardian.pid is not None:
+            os.waitpid(self.guardian.pid, 0)
+
+    def close(self) -> None:
+        """Close our ends of the pipes."""
         for fd in (self.commands, self.stdout, self.stderr, self.events, self.trace):
             os.close(fd)
-        self.guardian.control.close()
-        os.waitpid(self.guardian.pid, 0)
 
 
-def start_worker(python: str, project: str, env: Mapping[str, str], limits: Limits) -> WorkerStart:
-    """Start `python` as a worker in `project` with exactly the environment `env`.
+def _marked(env: Mapping[str, str]) -> Mapping[str, str]:
+    mark = cookie.mine()
+    return env if mark is None else {**env, cookie.NAME: mark.text}
+
+
+def start_worker(root: Root, python: str, project: str, env: Mapping[str, str], limits: Limits) -> WorkerStart:
+    """Start `python` as a worker in `project` with the environment `env` and the server's cookie.
 
     Whether the program could be executed is told by the guardian later. Raises `OSError` when this process is out of
     descriptors or processes; nothing is left then.
@@ -53,7 +65,8 @@ def start_worker(python: str, project: str, env: Mapping[str, str], limits: Limi
             os.set_blocking(ours[name], False)
         # A crashing worker must never wait for a reader of its last words.
         os.set_blocking(theirs[4], False)
-        guardian = launch([python, _BOOT, *limits.overrides()], env, project, theirs, limits)
+        command = Command([python, _BOOT, *limits.overrides()], _marked(env), project, theirs)
+        guardian = launch(root, command, limits)
     except BaseException:  # only to undo
         for fd in ours.values():
             os.close(fd)

@@ -20,6 +20,8 @@ import trio
 
 from ..errors import ReplError
 from ..limits import Limits
+from ..process import cookie
+from ..process.launch import Root
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
 from ..session.sessions import Sessions, open_sessions
@@ -185,38 +187,46 @@ class Server:
             self.leave(0.0, "the client's pipe broke")
 
 
-def run(settings: Settings, link: Link, start: WorkerStart | None) -> int:
+def run(settings: Settings, link: Link, root: Root, start: WorkerStart | None) -> int:
     """Run the server until its client leaves or a signal comes. Returns the exit status."""
     _configure_logging(settings)
-    trio.run(_serve, settings, link, start, strict_exception_groups=True)
+    trio.run(_serve, settings, link, root, start, strict_exception_groups=True)
     return 0
 
 
-async def _serve(settings: Settings, link: Link, start: WorkerStart | None) -> None:
+async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart | None) -> None:
     limits = settings.limits
     reader = PipeReader(link.pipes.receive_fd)
     writer = PipeWriter(link.pipes.send_fd, unread=limits.unread_bytes)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async with trio.open_nursery() as root:
-            root.start_soon(writer.run)
-            async with open_sessions(settings) as sessions:
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(writer.run)
+            async with open_sessions(settings, root) as sessions:
                 if start is not None:
                     sessions.adopt(start)
                 server = Server(link, writer, sessions, settings)
                 async with trio.open_nursery() as requests:
-                    root.start_soon(_leave_on_signal, signals, server)
-                    root.start_soon(_leave_on_broken_pipe, writer, server)
+                    tasks.start_soon(_leave_on_signal, signals, server)
+                    tasks.start_soon(_leave_on_broken_pipe, writer, server)
+                    tasks.start_soon(_sweep, limits)
                     requests.start_soon(server.receive, reader, link.handover, requests)
                     await server.leaving.wait()
                     _leave_by_force_after(limits.shutdown_bound)
-                    root.cancel_scope.deadline = trio.current_time() + 0.9 * limits.shutdown_bound
+                    tasks.cancel_scope.deadline = trio.current_time() + 0.9 * limits.shutdown_bound
                     await _drain(server)
                     # Cancels the runs, which answers their requests; then the workers go.
                     await sessions.shutdown(server.why)
                     await server.idle()
                     requests.cancel_scope.cancel()
             await _flush(writer, limits)
-            root.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()
+
+
+async def _sweep(limits: Limits) -> None:
+    """End what servers that were killed with all their guardians have left behind. Not beside the first cell."""
+    await trio.sleep(limits.sweep_delay)
+    if killed := await trio.to_thread.run_sync(cookie.sweep, abandon_on_cancel=True):
+        _log.warning("killed %d processes that a server which is gone had left behind", killed)
 
 
 async def _drain(server: Server) -> None:

@@ -12,6 +12,7 @@ import trio
 
 from .. import __version__
 from ..errors import ReplError, SessionRequired, UnknownRun
+from ..process.descent import Descendant
 from ..session import containment
 from ..session.run import Run
 from ..session.session import Session
@@ -29,6 +30,10 @@ from .sizes import within
 #: Tools whose refusals look like a run's result, because that is what their callers read.
 _RUN_TOOLS = ("execute_python", "python_start", "python_run")
 _BEGINNING_TOOLS = ("execute_python", "python_start")
+
+
+PROCESSES = 10
+"""processes of one session in a report. More are counted."""
 
 
 class Dispatch:
@@ -205,7 +210,10 @@ class Dispatch:
         given = {key: value for key, value in call.arguments.items() if isinstance(value, str)}
         if (name := given.get("name")) is not None and not name.strip():
             raise BadArguments("/params/arguments/name", "must not be empty")
-        session = await self._sessions.open(name, given.get("project"), given.get("python"))
+        memory = call.arguments.get("max_memory_mib")
+        session = await self._sessions.open(
+            name, given.get("project"), given.get("python"), int(memory) if isinstance(memory, int | float) else None
+        )
         described = self._describe(session)
         text = (
             f"Session {session.id} ({session.name}) is open in {session.project} with Python "
@@ -295,10 +303,19 @@ class Dispatch:
             "worker": generation.machine.state if generation is not None else "none",
             "active_run": session.active.id if session.active is not None and not session.active.finished else None,
             "age_s": round(trio.current_time() - session.opened, 3),
+            "max_memory_mib": session.memory_mib,
         }
         if generation is not None and generation.alive and generation.guard.child_pid is not None:
             described["worker_pid"] = generation.guard.child_pid
+            processes, described["processes_total"] = generation.kept.look(generation.guard, PROCESSES)
+            described["processes"] = [_process(*one) for one in processes]
         return described
+
+
+def _process(process: Descendant, run_id: str | None) -> Params:
+    """A process that a cell has left running, or that the active one has started."""
+    described: Params = {"pid": process.pid, "command": process.command, "age_s": round(process.age, 1)}
+    return described | ({"run_id": run_id} if run_id is not None else {})
 
 
 async def _answered(run: Run, wait: float | None) -> None:

@@ -68,6 +68,9 @@ SESSION = {
     "worker_pid": "whole",
     "active_run": "text or null",
     "age_s": "number",
+    "max_memory_mib": "whole",
+    "processes": "objects",  # pid, command, age_s, run_id: what cells have left running below the worker
+    "processes_total": "whole",
 }
 _SERVER = {
     "name": "text",

@@ -13,6 +13,7 @@ from .tools import implementation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..process.launch import Root
     from ..process.start import WorkerStart
     from ..settings import Settings
     from ..wire.mcp import Call
@@ -30,8 +31,11 @@ def serve(settings: Settings) -> int:
         pipes.release()
         return 0
     # The worker boots on the other core while this one imports trio.
-    start = _head_start(settings, handover.call, server.tools) if handover.call is not None else None
-    status = _run_runtime(settings, Link(pipes, connection, decoder, handover), start)
+    from ..process.launch import Root  # brings `socket`, which the opening exchange does without
+
+    root = Root()
+    start = _head_start(root, settings, handover.call, server.tools) if handover.call is not None else None
+    status = _run_runtime(settings, Link(pipes, connection, decoder, handover), root, start)
     pipes.release()
     return status
 
@@ -45,7 +49,7 @@ def _exit_on_signals() -> None:
         _signal.signal(number, lambda _number, _frame: os._exit(0))
 
 
-def _head_start(settings: Settings, call: Call, tools: list[dict[str, object]]) -> WorkerStart | None:
+def _head_start(root: Root, settings: Settings, call: Call, tools: list[dict[str, object]]) -> WorkerStart | None:
     """Start the default session's worker before the runtime is there, if this call will surely need it."""
     given = call.arguments
     if call.tool not in ("execute_python", "python_start") or call.modern:
@@ -60,12 +64,12 @@ def _head_start(settings: Settings, call: Call, tools: list[dict[str, object]]) 
     try:
         check(tool, given)
         interpreter = choose(settings.python, settings.project, settings.environment)
-        return start_worker(interpreter.path, settings.project, settings.environment, settings.limits)
+        return start_worker(root, interpreter.path, settings.project, settings.environment, settings.limits)
     except (BadArguments, ReplError, OSError):
         return None  # the runtime meets the same fault and reports it
 
 
-def _run_runtime(settings: Settings, link: Link, start: WorkerStart | None) -> int:
+def _run_runtime(settings: Settings, link: Link, root: Root, start: WorkerStart | None) -> int:
     """Import trio and what stands on it, and run. The collector is off meanwhile: it would scan half-built modules over
     and over. What was imported is then left out of later collections."""
     import gc
@@ -75,4 +79,4 @@ def _run_runtime(settings: Settings, link: Link, start: WorkerStart | None) -> i
 
     gc.enable()
     gc.freeze()
-    return run(settings, link, start)
+    return run(settings, link, root, start)

@@ -174,6 +174,7 @@ def _open(limits: Limits) -> Tool:
         "name": text("A label.", limits.session_name_bytes),
         "project": text("Project directory, the cells' working directory; without it the server's.", _PATH),
         "python": text("Interpreter, CPython 3.10 or newer; without it chosen from the project.", _PATH),
+        "max_memory_mib": whole("Resident memory of its worker in MiB, 0 for no bound; without it the server's.", 0),
     }
     return _tool(
         "python_session_open",

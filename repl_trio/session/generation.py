@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 import trio
 
 from ..errors import InterpreterBroken, LimitReached, ReplError, WorkerStartFailed
 from ..limits import Limits
 from ..machines import generation as table
-from ..process.guard import Guard, open_guard
+from ..process.guard import Guard
 from ..process.moment import Clock
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
+from ..values import MEMORY_LIMIT
 from ..wire import frames
 from ..wire.frames import Frame, FrameError
 from ..wire.framing import LineDecoder
 from .capture import Capture
 from .flood import thin_out
+from .kept import Kept
+from .memory import MemoryWatch
 from .run import Run
 from .stack import tidy
 from .tap import Tap
@@ -80,6 +84,8 @@ class Generation:
         self._clock = Clock()
         self._streams = {"stdout": PipeReader(start.stdout), "stderr": PipeReader(start.stderr)}
         self._background = background or new_background(limits)
+        self.kept = Kept(limits.runs_retained)
+        self.memory = MemoryWatch(limits.memory_mib, limits.memory_interval)
 
     # -- running cells -----------------------------------------------------------------------------------------
 
@@ -117,6 +123,8 @@ class Generation:
         self.machine.advance("execute")
         self.runs += 1
         self.current = run
+        self.memory.wake()
+        self.kept.begin(run.id, run.since)
         try:
             sent = self._commands.send_now(frame)
         except BrokenPipe:
@@ -160,6 +168,18 @@ class Generation:
         assert isinstance(total, int)
         return [(str(name), str(kind)) for name, kind in names], total
 
+    @property
+    def busy(self) -> bool:
+        """Whether a cell runs."""
+        return self.current is not None
+
+    def overrun(self, death: str) -> None:
+        """The worker uses more memory than it may: kill it at once."""
+        if self.current is not None and self.current.stop_reason is None:
+            self.current.stop_reason = MEMORY_LIMIT
+        self.end(death)
+        self.guard.stop()
+
     def leave(self) -> None:
         """Order the end of the worker: from here on it takes no cell, and its owner closes it."""
         if self.alive:
@@ -172,7 +192,7 @@ class Generation:
         self.leave()
         await self.over.wait()
 
-    async def _close_worker(self) -> None:
+    async def close_worker(self) -> None:
         """End the worker: `shutdown` frame, `stop_grace` for atexit handlers, SIGTERM, SIGKILL."""
         if self.ordered and not self.guard.exited.is_set():
             with suppress(BrokenPipe):  # it is ending by itself; the exit record follows
@@ -263,6 +283,8 @@ class Generation:
                 answered.set()
         elif self.ready.is_set():
             raise FrameError(f"{kind} frame after ready")
+        elif kind == "output":
+            raise FrameError("an output frame of no run")
         elif kind == "refused":
             self._refusal = str(frame["reason"])
             self.ready.set()
@@ -338,12 +360,19 @@ class Generation:
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    async def _become_ready(self) -> ReplError | None:
-        """Wait for `ready`; None, or why it will not come."""
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """What has to run for as long as the generation lives."""
+        pumps = [partial(self._pump, name) for name in self._streams]
+        return [self._commands.run, self._listen, self._watch, partial(self.memory.watch, self), *pumps]
+
+    async def become_ready(self) -> None:
+        """Wait for `ready`; `problem` says why it will not come."""
         with trio.move_on_after(self._limits.worker_start):
             await self.ready.wait()
-        if self.alive:
-            return None
+        self.problem = None if self.alive else self._fault()
+
+    def _fault(self) -> ReplError:
+        """Why the worker is not ready."""
         if self._refusal is not None:
             return InterpreterBroken(f"{self.python}: {self._refusal}.")
         if self.guard.error is not None:
@@ -354,47 +383,9 @@ class Generation:
         said = f" Its stderr ends with:\n{words}" if words else ""
         return WorkerStartFailed(f"No worker came up with {self.python}. {how}. `repl-trio doctor` checks more.{said}")
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close what is held of the worker."""
         self._commands.close()
         self._clock.close()
         for reader in (self._events, self._trace, *self._streams.values()):
             reader.close()
-
-
-@asynccontextmanager
-async def open_generation(
-    number: int,
-    start: WorkerStart,
-    limits: Limits,
-    tap: Tap | None = None,
-    background: Background | None = None,
-) -> AsyncIterator[Generation]:
-    """Own a starting worker until nothing is left of it.
-
-    Yields when the worker is ready, or when it will not become ready: `problem` then says why. A value and not an
-    exception, because an exception would leave through two nurseries and arrive as a group. Leaving the context ends
-    the worker in order; when cancelled, at once.
-    """
-    async with open_guard(start.guardian, limits) as guard:
-        generation = Generation(number, start, guard, limits, tap, background)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(generation._commands.run)
-                nursery.start_soon(generation._listen)
-                nursery.start_soon(generation._watch)
-                for name in generation._streams:
-                    nursery.start_soon(generation._pump, name)
-                generation.problem = await generation._become_ready()
-                yield generation
-                generation.leave()
-                await generation._close_worker()
-                nursery.cancel_scope.cancel()
-        except Exception:  # to say so before the clean-up does: a bug in one of these tasks, whose owner has it logged
-            generation.end("The worker had to be ended because of a bug in repl-trio")
-            raise
-        finally:
-            generation.machine.advance("clean")
-            generation.end("The worker was ended with its session")
-            generation.drain()
-            generation._close()
-            generation.over.set()

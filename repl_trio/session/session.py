@@ -13,12 +13,14 @@ from ..errors import Busy, ReplError, RunCancelled, SessionClosing, StateChanged
 from ..limits import Limits
 from ..machines import ladder
 from ..machines import run as run_table
+from ..process.root import RootWatch
 from ..process.start import WorkerStart, start_worker
 from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
 from .artifacts import Artifacts, folders
-from .generation import Generation, new_background, open_generation
+from .generation import Generation, new_background
 from .interpreter import choose
 from .interrupt import clear, climb
+from .lifetime import open_generation
 from .run import Run
 from .tap import Tap
 
@@ -41,6 +43,7 @@ class Session:
         self.project = project
         self.interpreter: Interpreter | None = None  # chosen on first need, then fixed for the session
         self.python_version: str | None = None  # as the newest worker, or the probe, said
+        self.memory_mib = surroundings.limits.memory_mib  # a worker's, 0 for no bound
         self._python = python
         next_id = partial(surroundings.next_id, "a")
         self.artifacts = Artifacts(surroundings.limits, folders(surroundings.environment), next_id)
@@ -266,13 +269,15 @@ class Session:
         """
         start, self.head_start = self.head_start, None
         try:
-            start = start or start_worker(interpreter.path, self.project, self._surroundings.environment, self._limits)
+            start = start or self._surroundings.start_worker(interpreter.path, self.project)
         except OSError as error:
             task_status.started(WorkerStartFailed(f"No process could be started ({error}). The cell did not run."))
             return
         generation: Generation | None = None
         try:
-            async with open_generation(number, start, self._limits, self.tap, self._background) as generation:
+            opened = open_generation(number, start, self._surroundings.watch, self._limits, self.tap, self._background)
+            async with opened as generation:
+                generation.memory.mib = self.memory_mib
                 task_status.started(generation)
                 if generation.problem is None:
                     await generation.ending.wait()
@@ -313,13 +318,23 @@ class Surroundings:
     """
 
     def __init__(
-        self, nursery: trio.Nursery, limits: Limits, environment: Mapping[str, str], next_id: Callable[[str], str]
+        self,
+        nursery: trio.Nursery,
+        watch: RootWatch,
+        limits: Limits,
+        environment: Mapping[str, str],
+        next_id: Callable[[str], str],
     ) -> None:
         self.nursery = nursery
+        self.watch = watch
         self.limits = limits
         self.environment = environment
         self.next_id = next_id
         self.shutting_down = False
+
+    def start_worker(self, python: str, project: str) -> WorkerStart:
+        """Start a worker. Raises `OSError` when no process can be started."""
+        return start_worker(self.watch.root, python, project, self.environment, self.limits)
 
     def rungs(self) -> tuple[ladder.Rung, ...]:
         """The ladder in force: the short one once the server is ending."""

@@ -17,9 +17,11 @@ from ..errors import (
     UnknownSession,
     WorkerStartFailed,
 )
-from ..process.start import WorkerStart, start_worker
+from ..process.launch import Root
+from ..process.root import RootWatch, open_root
+from ..process.start import WorkerStart
 from ..settings import Settings
-from .generation import open_generation
+from .lifetime import open_generation
 from .session import Session, Surroundings
 
 
@@ -27,13 +29,13 @@ class Sessions:
     """The open sessions, by id. Ids carry a random token of this server, so that an id of an earlier server names
     nothing here instead of another namespace."""
 
-    def __init__(self, nursery: trio.Nursery, settings: Settings) -> None:
+    def __init__(self, nursery: trio.Nursery, watch: RootWatch, settings: Settings) -> None:
         self._settings = settings
         self._limits = settings.limits
         self._token = os.urandom(3).hex()
         self._named = {"r": 0, "a": 0}
         self._opened = 0
-        self._surroundings = Surroundings(nursery, settings.limits, settings.environment, self._next_id)
+        self._surroundings = Surroundings(nursery, watch, settings.limits, settings.environment, self._next_id)
         self._sessions: dict[str, Session] = {}
         self._probing = 0  # sessions on their way
         self.default = self._new_default()
@@ -55,7 +57,9 @@ class Sessions:
             )
         return session
 
-    async def open(self, name: str | None, project: str | None, python: str | None) -> Session:
+    async def open(
+        self, name: str | None, project: str | None, python: str | None, memory_mib: int | None = None
+    ) -> Session:
         """Open a session, its interpreter probed by starting a worker with it and ending that again.
 
         Raises `LimitReached`, `ProjectNotFound` or `InterpreterBroken`; no session was opened then.
@@ -69,6 +73,7 @@ class Sessions:
                 "Close one with python_session_close."
             )
         session = self._new(name, self._directory(project), python or self._settings.python)
+        session.memory_mib = self._settings.memory_mib if memory_mib is None else memory_mib
         self._probing += 1
         try:
             await self._probe(session)
@@ -111,6 +116,7 @@ class Sessions:
 
     def _new_default(self) -> Session:
         session = self._new("default", self._settings.project, self._settings.python)
+        session.memory_mib = self._settings.memory_mib
         self._sessions[session.id] = session
         return session
 
@@ -127,13 +133,13 @@ class Sessions:
     async def _probe(self, session: Session) -> None:
         interpreter = session.choose_interpreter()
         try:
-            start = start_worker(interpreter.path, session.project, self._surroundings.environment, self._limits)
+            start = self._surroundings.start_worker(interpreter.path, session.project)
         except OSError as error:
             raise WorkerStartFailed(f"No process could be started ({error}). No session was opened.") from None
         problem: ReplError | None = None
         version = None
         with trio.move_on_after(self._limits.probe_bound) as scope:
-            async with open_generation(0, start, self._limits) as probe:
+            async with open_generation(0, start, self._surroundings.watch, self._limits) as probe:
                 problem, version = probe.problem, probe.python_version
         if problem is not None or scope.cancelled_caught:
             why = problem.message if problem else f"{interpreter.path}: no answer in {self._limits.probe_bound:g} s."
@@ -146,13 +152,14 @@ class Sessions:
 
 
 @asynccontextmanager
-async def open_sessions(settings: Settings) -> AsyncIterator[Sessions]:
-    """Own all sessions: inside the context they live, after it no worker is left.
+async def open_sessions(settings: Settings, root: Root | None = None) -> AsyncIterator[Sessions]:
+    """Own all sessions and the root guardian: inside the context they live, after it no worker is left.
 
-    Leaving shuts them down within `shutdown_bound`; what is not gone by then is cancelled, and ended by its guardians.
+    `root` is one that may have been started before. Leaving shuts the sessions down within `shutdown_bound`; what is
+    not gone by then is cancelled, and ended by its guardians.
     """
-    async with trio.open_nursery() as nursery:
-        sessions = Sessions(nursery, settings)
+    async with open_root(root or Root(), settings.limits) as watch, trio.open_nursery() as nursery:
+        sessions = Sessions(nursery, watch, settings)
         try:
             yield sessions
         finally:

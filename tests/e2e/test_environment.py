@@ -93,7 +93,7 @@ def test_directory_and_variables_are_those_of_the_launch(tmp_path: Path) -> None
         ]
         assert client.execute("import sys; sys.argv")["value"] == [""]
         told = client.execute("sorted(n for n in os.environ if 'REPL_TRIO' in n and 'TEST_COOKIE' not in n)")
-        assert told["value"] == []
+        assert told["value"] == ["REPL_TRIO_SERVER"]
 
 
 def test_another_project_root_is_the_directory_of_its_cells(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_secrets_of_the_environment_are_in_no_argument_list() -> None:
         opened = client.structured("python_session_open")
         client.execute("1", session_id=opened["session_id"])
         members = family(client)
-        assert len(members) == 6
+        assert len(members) == 7
         for pid in members:
             assert not any(secret in word for word in psutil.Process(pid).cmdline()), psutil.Process(pid).cmdline()
         assert secret not in str(client.structured("python_health"))

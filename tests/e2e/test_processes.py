@@ -91,7 +91,7 @@ def guardian_of(worker: int) -> psutil.Process:
 def test_a_killed_server_takes_everything_along(client: Client, then: str) -> None:
     pids = grow(client, ENDLESS[then])
     members = family(client) | {guardian_of(pids[0]).pid}
-    assert len(members) == 6
+    assert len(members) == 7
     client.kill()
     eventually(lambda: not carriers(client.cookie), "nobody carries the cookie", GONE_BOUND)
     all_gone(members, GONE_BOUND)
@@ -102,7 +102,7 @@ def test_a_killed_server_takes_all_its_sessions_along(client: Client) -> None:
     grow(client, ENDLESS["Python"])
     client.execute(TREE, session_id=other)
     members = family(client)
-    assert len(members) == 11
+    assert len(members) == 12
     client.kill()
     all_gone(members, GONE_BOUND)
 
@@ -284,11 +284,13 @@ def test_two_hundred_resets_leave_nothing(client: Client) -> None:
     reset_all(2)
     server = psutil.Process(client.process.pid)
     before = (len(client.descendants()), server.num_fds(), server.num_threads())
-    # A guardian and a worker each.
-    assert before[0] == 8
+    # A guardian and a worker each, and the root.
+    assert before[0] == 9
     for number in range(3, 53):
         reset_all(number)
-    assert (len(client.descendants()), server.num_fds(), server.num_threads()) == before
+    assert (len(client.descendants()), server.num_fds()) == before[:2]
+    # The thread that looked for what killed servers left behind ends when it has been idle for a while.
+    assert server.num_threads() <= before[2]
 
 
 def test_many_deaths_leave_nothing(client: Client) -> None:

@@ -54,7 +54,7 @@ def test_a_running_cell_and_what_earlier_ones_left_end_with_the_server(surroundi
         begin(client, ENDLESS["Python"])
         members = family(client)
         # Server, guardian, worker, and the process that was left over.
-        assert len(members) == 4
+        assert len(members) == 5
         ENDINGS[ending](client)
         assert_over(client, members)
 
@@ -74,7 +74,7 @@ def test_an_idle_server_ends_with_what_was_left_over(ending: str) -> None:
     with Client() as client:
         client.execute(LEFT_OVER)
         members = family(client)
-        assert len(members) == 4
+        assert len(members) == 5
         ENDINGS[ending](client)
         assert_over(client, members)
 
@@ -126,7 +126,7 @@ def test_a_client_that_does_not_read_does_not_hold_the_server(ending: str) -> No
         client.start_call("execute_python", code="open('marker', 'w').write('here\\n')\nwhile True: pass")
         content(client.cwd / "marker")
         members = family(client)
-        assert len(members) == 3
+        assert len(members) == 4
         ENDINGS[ending](client)
         assert_over(client, members)
         # What is in the pipe ends in the middle of a line.

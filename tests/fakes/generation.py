@@ -10,6 +10,7 @@ import trio
 
 from repl_trio.errors import ReplError
 from repl_trio.process.moment import Moment
+from repl_trio.session.memory import MemoryWatch
 from repl_trio.session.run import Run
 from tests.fakes.worker import RESULT
 
@@ -42,6 +43,7 @@ class FakeGeneration:
     def __init__(self, number: int) -> None:
         self.number = number
         self.guard = FakeGuard()
+        self.memory = MemoryWatch(0, 1.0)
         self.python_version = "3.10.99"
         self.problem: ReplError | None = None
         self.dead = trio.Event()
@@ -128,7 +130,7 @@ class Workshop:
 
     @asynccontextmanager
     async def open_generation(
-        self, number: int, _start: object, _limits: object, _tap: object, _background: object
+        self, number: int, _start: object, _watch: object, _limits: object, _tap: object, _background: object
     ) -> AsyncIterator[FakeGeneration]:
         generation = FakeGeneration(number)
         self.made.append(generation)

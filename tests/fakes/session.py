@@ -11,6 +11,8 @@ from pathlib import Path
 import trio
 
 from repl_trio.limits import Limits
+from repl_trio.process.launch import Root
+from repl_trio.process.root import RootWatch
 from repl_trio.session.run import Run
 from repl_trio.session.session import Session, Surroundings
 from repl_trio.values import Cell
@@ -26,9 +28,11 @@ HANG = 100.0
 @asynccontextmanager
 async def open_session(limits: Limits | None = None) -> AsyncIterator[tuple[Session, Surroundings]]:
     numbers = count(1)
+    numbers_in_force = limits or Limits()
+    watch = RootWatch(Root(), numbers_in_force)
     with trio.fail_after(HANG):
         async with trio.open_nursery() as nursery:
-            surroundings = Surroundings(nursery, limits or Limits(), {}, lambda letter: f"{letter}{next(numbers)}")
+            surroundings = Surroundings(nursery, watch, numbers_in_force, {}, lambda letter: f"{letter}{next(numbers)}")
             session = Session("s1", "one", str(Path.cwd()), None, surroundings)
             await trio.lowlevel.checkpoint()
             try:

@@ -14,9 +14,11 @@ import trio
 import trio.testing
 
 from repl_trio.limits import Limits
+from repl_trio.process.launch import Root
 from repl_trio.process.moment import Clock
 from repl_trio.process.pipes import BrokenPipe, PipeReader, PipeWriter
 from repl_trio.process.reap import reap
+from repl_trio.process.root import open_root
 from repl_trio.process.start import start_worker
 
 HANG = 20.0
@@ -190,14 +192,22 @@ async def test_a_child_is_reaped_by_its_pid(monkeypatch: pytest.MonkeyPatch, wit
         assert await reap(child) is None
 
 
-def test_a_start_that_nobody_adopts_leaves_nothing(tmp_path: Path) -> None:
-    start_worker(sys.executable, str(tmp_path), {}, Limits()).abandon()
+async def test_a_start_that_nobody_adopts_leaves_nothing(tmp_path: Path) -> None:
+    root = Root()
+    start_worker(root, sys.executable, str(tmp_path), {}, Limits()).abandon()
+    with trio.fail_after(HANG):
+        async with open_root(root, Limits()):
+            pass
+    assert not root.lives
 
 
-def test_an_environment_over_the_frame_limit_is_an_error_that_names_it(tmp_path: Path) -> None:
+async def test_an_environment_over_the_frame_limit_is_an_error_that_names_it(tmp_path: Path) -> None:
+    root = Root()
     with pytest.raises(OSError, match="frame_bytes") as error:
-        start_worker(sys.executable, str(tmp_path), {"BIG": "x" * 2_000_000}, Limits())
+        start_worker(root, sys.executable, str(tmp_path), {"BIG": "x" * 2_000_000}, Limits())
     assert error.value.errno == errno.E2BIG
+    async with open_root(root, Limits()):
+        pass
 
 
 def test_a_start_without_descriptors_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +216,7 @@ def test_a_start_without_descriptors_leaves_nothing(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "posix_spawn", refuse)
     with pytest.raises(OSError, match="no process"):
-        start_worker(sys.executable, str(tmp_path), {}, Limits())
+        start_worker(Root(), sys.executable, str(tmp_path), {}, Limits())
 
 
 def test_moments_follow_one_another() -> None:

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from repl_trio.errors import UnknownArtifact, UnknownSession
 from repl_trio.limits import DEFAULT
 from repl_trio.machines.run import FINISHED
+from repl_trio.process.launch import Root
+from repl_trio.process.root import RootWatch
 from repl_trio.server import artifacts as tool
 from repl_trio.server import content
 from repl_trio.server.arguments import BadArguments
@@ -207,7 +209,7 @@ async def test_a_result_with_many_stays_in_bounds(letter: str, size: int, many: 
 async def open_idle_sessions() -> AsyncIterator[Sessions]:
     """Sessions that never start a worker."""
     async with trio.open_nursery() as nursery:
-        sessions = Sessions(nursery, Settings("serve"))
+        sessions = Sessions(nursery, RootWatch(Root(), DEFAULT), Settings("serve"))
         try:
             yield sessions
         finally:

@@ -16,7 +16,7 @@ from repl_trio.server.tools import INSTRUCTIONS, implementation, tools
 Schema = dict[str, Any]
 
 TOOLS: dict[str, Schema] = {str(tool["name"]): tool for tool in tools(DEFAULT)}
-LIST_BYTES = 18_000
+LIST_BYTES = 19_000
 """bytes. The whole list in the client's context."""
 DESCRIPTION_BYTES = 2_000
 """bytes. The contract's bound; clients cut at 2,048."""

@@ -17,8 +17,11 @@ import trio
 from repl_trio.errors import InterpreterBroken, LimitReached, WorkerStartFailed
 from repl_trio.limits import Limits
 from repl_trio.machines import generation as table
+from repl_trio.process.launch import Root
+from repl_trio.process.root import open_root
 from repl_trio.process.start import start_worker
-from repl_trio.session.generation import Generation, open_generation
+from repl_trio.session.generation import Generation
+from repl_trio.session.lifetime import open_generation
 from repl_trio.session.run import Run
 from repl_trio.values import CANCELLED, PRESERVED, Cell
 from tests.fakes import worker as fake
@@ -40,14 +43,15 @@ async def open_fake(
         env["FAKE_START"] = json.dumps(start)
     before = psutil.Process().children(recursive=True)
     with trio.fail_after(HANG):
-        started = start_worker(fake.install(folder), str(folder), env, numbers)
+        root = Root()
+        started = start_worker(root, fake.install(folder), str(folder), env, numbers)
 
         async def _own(task_status: trio.TaskStatus[Generation]) -> None:
-            async with open_generation(1, started, numbers) as generation:
+            async with open_generation(1, started, watch, numbers) as generation:
                 task_status.started(generation)
                 await generation.ending.wait()
 
-        async with trio.open_nursery() as nursery:
+        async with open_root(root, numbers) as watch, trio.open_nursery() as nursery:
             generation = await nursery.start(_own)
             yield generation
             generation.leave()
@@ -125,9 +129,11 @@ async def test_a_silent_worker_is_given_up_after_the_bound(tmp_path: Path) -> No
 
 async def test_a_program_that_cannot_be_executed_is_a_problem(tmp_path: Path) -> None:
     limits = Limits.overridden(SHORT)
-    started = start_worker(str(tmp_path / "missing"), str(tmp_path), {}, limits)
+    root = Root()
+    started = start_worker(root, str(tmp_path / "missing"), str(tmp_path), {}, limits)
     with trio.fail_after(HANG):
-        async with open_generation(1, started, limits) as generation:
+        opened = open_root(root, limits)
+        async with opened as watch, open_generation(1, started, watch, limits) as generation:
             assert isinstance(generation.problem, InterpreterBroken)
             assert "missing" in generation.problem.message
 
@@ -332,6 +338,7 @@ async def test_a_killed_guardian_takes_its_worker_along_and_is_named(tmp_path: P
         run = accept(generation, ["hang"])
         assert generation.guard.child_pid is not None
         worker = psutil.Process(generation.guard.child_pid)
+        assert generation.guard.pid is not None
         os.kill(generation.guard.pid, signal.SIGKILL)
         assert "guardian" in await died(generation, run)
         await trio.to_thread.run_sync(worker.wait, 10)
@@ -341,6 +348,7 @@ async def test_a_guardian_that_does_not_answer_is_given_up_with_its_worker(tmp_p
     # An order that it still holds would otherwise reach a later run.
     async with open_fake(tmp_path, limits={"guardian_ack": "0.3", "guardian_clean": "0.5"}) as generation:
         run = accept(generation, ["wait"], ["result", {"interrupted": True}])
+        assert generation.guard.pid is not None
         os.kill(generation.guard.pid, signal.SIGSTOP)
         assert await generation.guard.signal(signal.SIGINT, "child") == 0
         assert generation.gone.is_set()
