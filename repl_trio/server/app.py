@@ -53,6 +53,7 @@ class Server:
         self._connection = link.connection
         self._decoder = link.decoder
         self._writer = writer
+        self._reads = True  # the client takes its answers, as far as is known
         self._limits = settings.limits
         self._tools = {str(tool["name"]): tool for tool in tools(settings.limits)}
         self._dispatch = Dispatch(sessions, settings, link.connection, self._send)
@@ -79,18 +80,25 @@ class Server:
             self._line(line, nursery)
         while chunk := await reader.receive():
             for line in self._decoder.feed(chunk):
-                if self._writer.unread > self._limits.answers_ahead:
-                    await self._let_client_read()
+                await self._let_client_read()
                 self._line(line, nursery)
         for line in self._decoder.finish():
             self._line(line, nursery)
         self.leave(self._limits.eof_drain, "the client closed stdin; a longer `eof_drain` waits for what still runs")
 
     async def _let_client_read(self) -> None:
-        """Answers to calls that came in one write are made faster than any client reads: a few images would be too much
-        for the bound on unread bytes. One that does not read at all is not waited for: its end would go unnoticed."""
-        with trio.move_on_after(self._limits.eof_drain):
-            await self._writer.flushed()
+        """Wait a moment for a client that has much to read.
+
+        Answers to calls that came in one write are made faster than any client reads: a few images would be too much
+        for the bound on unread bytes. One that does not read at all is waited for once: its end must not go unnoticed.
+        """
+        unread = self._writer.unread
+        if not unread:
+            self._reads = True
+        elif unread > self._limits.answers_ahead and self._reads:
+            with trio.move_on_after(self._limits.eof_drain) as scope:
+                await self._writer.flushed()
+            self._reads = not scope.cancelled_caught
 
     def _line(self, line: bytes | Oversized, nursery: trio.Nursery) -> None:
         step = self._connection.receive(line)
