@@ -87,8 +87,8 @@ class Server:
     async def _let_client_read(self) -> None:
         """Wait a moment for a client that has much to read.
 
-        Answers to calls that came in one write are made faster than any client reads: a few images would be too much for
-        the bound on unread bytes. One that does not read at all is waited for once: its end must not go unnoticed.
+        Answers to calls that came in one write are made faster than any client reads: a few images would be too much
+        for the bound on unread bytes. One that does not read at all is waited for once: its end must not go unnoticed.
         """
         unread = self._writer.unread
         if not unread:
