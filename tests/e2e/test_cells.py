@@ -128,6 +128,7 @@ def found(version: str) -> str | None:
 @pytest.fixture(scope="module")
 def cases() -> Iterator[Cases]:
     with Client() as client:
+        client.execute("1")  # starts the root guardian, which stays with the server and is no test's own
         yield Cases(client)
 
 

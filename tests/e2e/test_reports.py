@@ -53,6 +53,7 @@ class Session:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Client]:
     with Client() as client:
+        client.execute("1")  # starts the root guardian, which stays with the server and is no test's own
         yield client
 
 
