@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +32,8 @@ EXIT_GRACE = 2.0
 """seconds. For grandchildren that are exiting: their parent may be seen to end before the kernel ends them."""
 
 DESCRIPTORS = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
+
+PR_SET_CHILD_SUBREAPER = 36
 
 _terminal = -1
 
@@ -84,21 +88,39 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def no_subreaper_afterwards() -> Iterator[None]:
+    """Undo what a root guardian started by the test itself does to this process, as to every server.
+
+    Tests that kill a server or a guardian expect what it leaves to become init's, not theirs to reap.
+    """
+    yield
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fails a test after which this process has a child or an open descriptor that it did not have before.
+    """Fails a test after which this process has a child, an open descriptor or a blocked signal that it did not have before.
 
     A child counts until somebody has reaped it; a grandchild has EXIT_GRACE to be gone. What is left is killed, so that
     one test's leak is not the next one's.
     """
     # An autouse fixture of the function is made first and torn down last; what a module or session fixture opens is
     # there already.
-    descriptors, descendants = open_descriptors(), live_descendants()
+    descriptors, descendants, blocked = open_descriptors(), live_descendants(), blocked_signals()
     yield
     left = [process for process in live_descendants() if process not in descendants]
     opened = [f"fd {fd} -> {what}" for fd, what in open_descriptors().items() if descriptors.get(fd) != what]
-    report = [*end(left), *opened]
+    masked = [f"signal {number} is blocked" for number in blocked_signals() - blocked]
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    report = [*end(left), *opened, *masked]
     if report:
         pytest.fail("left behind:\n  " + "\n  ".join(report), pytrace=False)
+
+
+def blocked_signals() -> set[int]:
+    """What this thread holds back; every child that a later test starts would inherit it."""
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
 
 
 def open_descriptors() -> dict[int, str]:

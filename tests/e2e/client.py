@@ -51,6 +51,9 @@ __all__ = [
 
 HANDSHAKE = "2025-11-25"
 
+UNSWEPT = ("--limit", "sweep_delay=3600")
+"""A server under test does not end what another test's server has left on purpose. Later arguments win."""
+
 
 class Refused(Exception):
     """The server answered a request with a JSON-RPC error."""
@@ -81,7 +84,7 @@ class Client(ServerProcess):
         wrap: Sequence[str] = (),
         result_bytes: int | None = 40_000,
     ) -> None:
-        super().__init__([*wrap, *server_command(*arguments)], env, cwd)
+        super().__init__([*wrap, *server_command(*UNSWEPT, *arguments)], env, cwd)
         self.version = version
         self.oracle = Oracle(result_bytes)
         self._ids = itertools.count(1)

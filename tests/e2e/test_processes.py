@@ -289,8 +289,8 @@ def test_two_hundred_resets_leave_nothing(client: Client) -> None:
     for number in range(3, 53):
         reset_all(number)
     assert (len(client.descendants()), server.num_fds()) == before[:2]
-    # The thread that looked for what killed servers left behind ends when it has been idle for a while.
-    assert server.num_threads() <= before[2]
+    # One thread more may rest in trio's cache for a while (what looks at memory is imported in one).
+    assert server.num_threads() <= before[2] + 1
 
 
 def test_many_deaths_leave_nothing(client: Client) -> None:

@@ -110,7 +110,7 @@ def test_LIFE_A08_the_end_of_stdin_ends_everything(python: str, running: str | N
         if running is not None:
             begin(client, running)
         members = family(client)
-        assert len(members) == 4
+        assert len(members) == 5
         client.close_stdin()
         assert client.wait(EXIT_BOUND) == 0
         all_gone(members | carriers(client.cookie), EXIT_BOUND)

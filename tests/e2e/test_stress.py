@@ -59,7 +59,7 @@ def test_a_server_that_breaks_its_word_is_found_out(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     broken = tmp_path / "repl_trio" / "session" / "interrupt.py"
     source = broken.read_text()
-    told = 'await generation.guard.signal(SIGKILL, "run", since=run.since)'
+    told = "await generation.guard.signal(SIGKILL, RUN, since=run.since)"
     assert told in source
     broken.write_text(source.replace(told, "await trio.lowlevel.checkpoint()"))
     done = stress(tmp_path, "--seconds", "10", "--sessions", "6", "--seed", "2")
