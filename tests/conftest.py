@@ -100,7 +100,7 @@ def no_subreaper_afterwards() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fails a test after which this process has a child, an open descriptor or a blocked signal that it did not have before.
+    """Fails a test that leaves this process with a child, an open descriptor or a blocked signal more than before.
 
     A child counts until somebody has reaped it; a grandchild has EXIT_GRACE to be gone. What is left is killed, so that
     one test's leak is not the next one's.
