@@ -6,8 +6,9 @@ socket on descriptor 0. It needs the standard library alone and never imports th
 The operations and records are in `docs/guardian.md`: the `spawn` order (`guardian_wire.Order`) with the child's
 descriptors comes first; anything malformed is taken as the end of the lifeline.
 
-The lifeline is watched twice: the socket's EOF and the server's pidfd. The second one still works when another process
-holds a copy of the socket. When either closes, everything the child ever started is killed and reaped.
+The lifeline is watched twice: the socket's EOF and the server's pidfd (macOS: a kernel queue). The second one still
+works when another process holds a copy of the socket. When either closes, everything the child ever started is killed
+and reaped.
 """
 
 import posix
@@ -15,37 +16,24 @@ import select
 
 import guardian_kernel as kernel
 from guardian_kernel import now
-from guardian_reap import ExitPeek, reap
-from guardian_spawn import launch, read_error
+from guardian_spawn import give_mark, in_words, launch, read_error
+from guardian_tree import Tree
 from guardian_wire import SIGNAL_LIMIT, TARGETS, Control, Frame, Order, integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from signal import SIGCONT, SIGKILL, SIGTERM
+    from signal import SIGCONT, SIGKILL
 else:
-    from _signal import SIGCONT, SIGKILL, SIGTERM
+    from _signal import SIGCONT, SIGKILL
 
 ORDER_WAIT = 30.0
 """Seconds for the spawn order to come; a server that died before it could send one may not be seen otherwise."""
 
 PARENT_POLL = 0.25
-"""Seconds between two looks at the parent's pid where there are no pidfds."""
+"""Seconds between two looks at the parent's pid where nothing tells of its end."""
 
-KILL_ROUND_LIMIT = 1.0
-"""Seconds for killing a part of the tree on request; the server waits for the acknowledgement."""
-
-DESTROY_LIMIT = 10.0
-"""Seconds for killing everything before the rest is reported as left; goes on while the server is gone."""
-
-FIRST_PAUSE, LONGEST_PAUSE, LONGEST_LATE_PAUSE = 0.0002, 0.01, 1.0
-"""Seconds between two kill rounds, doubling: the first, the longest, and the longest after DESTROY_LIMIT."""
-
-QUIET_ROUNDS = 2
-"""Kill rounds in a row without a living target, a move or a death, after which there is none.
-
-One is not enough: a process that forks and exits can slip from a list not yet read into one that was read before. After
-that it is the guardian's own, and each further step leaves a zombie to reap.
-"""
+LISTED_STEP = 0.025
+"""Seconds between two looks, before a kill, at what must be listed to be seen: its end wakes nobody here."""
 
 FLUSH_LIMIT = 1.0
 """Seconds for the last frames to be taken by a server that is slow to read."""
@@ -55,10 +43,7 @@ PROCESSES_SHOWN = 30_000
 
 
 class Guardian:
-    """One child with all its descendants, from the fork to the last reaping.
-
-    The child stays an unreaped zombie until the end of `finish`, so that the number of its group cannot be given away.
-    """
+    """One child and its lifeline, from the fork to the last record; `tree` is the child with its descendants."""
 
     def __init__(
         self, control: Control, wake: kernel.Wake, order: Order, server_fd: int | None, *, direct: bool
@@ -71,35 +56,37 @@ class Guardian:
         self.orphan = order.orphan
         self.leftover = order.leftover
         self.subreaper = kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        self.code: int | None = None
-        self.reaped = False
-        self.reaps = 0
-        self.killed = 0
+        # What may catch the guardian while it is stopped: the end of the server, or of the root, continues it.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, SIGCONT)
         self.deaf = False
         self.poller = select.poll()
         self.poller.register(wake.fd, select.POLLIN)
         self.poller.register(control.fd, select.POLLIN)
         if server_fd is not None:
             self.poller.register(server_fd, select.POLLIN)
-        self.child, self.errors = launch(order)
-        self.peek = ExitPeek(self.child)
+        mark = None if self.subreaper else give_mark(order)
+        child, self.errors = launch(order)
+        self.tree = Tree(child, mark, wake, self.note_exit)
+        if self.tree.peek.fd is not None:
+            self.poller.register(self.tree.peek.fd, select.POLLIN)
 
     def start(self) -> bool:
         """Wait for exec and report it; False when there is no child, which is then already reaped."""
         error = read_error(self.errors, self.control.fd, self.server_fd)
+        pid = self.tree.child
         if error is not None:
-            posix.waitpid(self.child, 0)
-            self.reaped = True
-        pid = self.child if error is None else None
-        report_start(self.control, pid, error, subreaper=self.subreaper)
+            posix.waitpid(pid, 0)
+            self.tree.reaped = True
+        catching, faults = kernel_faults(pid if error is None else None, subreaper=self.subreaper)
+        report_start(self.control, pid if error is None else None, error, subreaper=catching, faults=faults)
         return error is None
 
     def watch(self) -> str | None:
         """Serve until the child has exited (None) or must end: "eof", "pidfd", "sigterm" or "stop"."""
         while True:
             reason = self.listen(None)
-            self.reap_adopted()
-            if reason is not None or self.code is not None:
+            self.tree.reap_adopted()
+            if reason is not None or self.tree.code is not None:
                 return reason
 
     def listen(self, seconds: float | None) -> str | None:
@@ -108,6 +95,8 @@ class Guardian:
             self.poller.modify(self.control.fd, select.POLLIN | (select.POLLOUT if self.control.pending else 0))
         if self.server_fd is None and not self.deaf:
             seconds = PARENT_POLL if seconds is None else min(seconds, PARENT_POLL)
+        if self.wake.terminated:
+            seconds = 0  # its byte may have been drained
         ready = dict(self.poller.poll(None if seconds is None else seconds * 1000))
         if self.wake.fd in ready:
             self.wake.drain()
@@ -148,98 +137,31 @@ class Guardian:
         """Do one operation and acknowledge it. Raises ValueError for one that does not exist."""
         number = integer(frame, "id", 0, 1 << 63)
         if frame.get("op") == "ps":
-            self.control.send({"ev": "ps", "id": number, "pids": self.descendants()[:PROCESSES_SHOWN]})
+            self.control.send({"ev": "ps", "id": number, "pids": self.tree.descendants()[:PROCESSES_SHOWN]})
         elif frame.get("op") == "signal" and frame.get("to") in TARGETS:
             signal = integer(frame, "sig", 0, SIGNAL_LIMIT)
             since = integer({"since": 0, **frame}, "since", 0, 1 << 63)
             after = integer({"after": 0, **frame}, "after", 0, 1 << 31)
-            count = self.signal(str(frame["to"]), signal, kernel.Moment(since, after))
+            count = self.tree.signal(str(frame["to"]), signal, kernel.Moment(since, after))
             self.control.send({"ev": "signalled", "id": number, "n": count})
         else:
             raise ValueError("there is no such operation")
 
-    def descendants(self) -> list[list[int]]:
-        """[pid, start in clock ticks] of every living process but the child."""
-        living = self.walk(None).living
-        return [[process.pid, process.start] for process in living if process.pid != self.child]
-
-    def signal(self, target: str, number: int, since: kernel.Moment) -> int:
-        """Signal the child, its group, the run that began at that moment, or the tree; returns how many got it."""
-        if target == "child":
-            if self.code is not None or self.reaped:
-                return 0
-            return 1 if send_child(self.child, number) else 0
-        if target == "group":
-            members = sum(process.group == self.child for process in self.walk(None).living)
-            sent = not self.reaped and kernel.send_group(self.child, number)
-            return (members if kernel.PROC else 1) if sent else 0
-        return self.signal_walked(since if target == "run" else None, number)
-
-    def signal_walked(self, since: kernel.Moment | None, number: int) -> int:
-        """Signal a target that is found by walking. SIGKILL goes on until none of it lives, or its bound has passed."""
-        if not kernel.PROC and since is None:
-            return 1 if not self.reaped and kernel.send_group(self.child, number) else 0
-        if number == SIGKILL:
-            return self.kill_walked(since)
-        walk = self.walk(since)
-        sent = walk.send(number)
-        if number == SIGTERM and since is None:
-            # A stopped process would keep the signal pending until it is killed.
-            walk.send(SIGCONT)
-        return sent
-
-    def walk(self, since: kernel.Moment | None, *, freeze: bool = False) -> kernel.Walk:
-        """One pass over the run that began at that moment, or over the whole tree."""
-        return kernel.Walk(self.child, since, freeze=freeze)
-
-    def kill_walked(self, since: kernel.Moment | None) -> int:
-        """SIGKILL a target in rounds until no process of it lives that may be killed; returns how many were."""
-        deadline = now() + KILL_ROUND_LIMIT
-        pause = FIRST_PAUSE
-        quiet = 0
-        victims: set[tuple[int, int]] = set()
-        while quiet < QUIET_ROUNDS and now() < deadline:
-            reaped = self.reaps
-            walk = self.walk(since, freeze=True)
-            killed, _ = walk.kill()
-            victims.update((process.pid, process.start) for process in killed)
-            self.reap_adopted()
-            quiet = quiet + 1 if walk.steady and not killed and reaped == self.reaps else 0
-            kernel.pause(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-        return len(victims)
-
-    def reap_adopted(self) -> None:
-        """Reap every ended process but the child, whose exit is only noted and reported."""
-        while not self.reaped and (ended := self.peek.next()) is not None:
-            pid, code = ended
-            if pid != self.child:
-                self.reap_one(pid)
-                continue
-            self.note_exit(code)
-            for other in kernel.own_children():
-                # The child's zombie hides the others from the peek.
-                if other != self.child:
-                    self.reap_one(other)
-            return
-
     def note_exit(self, code: int) -> None:
-        """Report the child's exit code, once."""
-        if self.code is None:
-            self.code = code
-            self.control.send({"ev": "exit", "code": code}, vital=True)
+        """Report the child's exit code."""
+        self.control.send({"ev": "exit", "code": code}, vital=True)
 
     def finish(self, reason: str | None) -> None:
         """End everything that is left, as the order says for this reason, and write the last record."""
         began = now()
-        self.reap_adopted()
+        self.tree.reap_adopted()
         if reason in ("eof", "pidfd"):
             self.stop_listening()
         if reason != "stop":
             self.climb(self.leftover if reason is None else self.orphan)
-        left = self.destroy()
+        left = self.tree.destroy(self.server_lives)
         milliseconds = round((now() - began) * 1000, 1)
-        record: Frame = {"ev": "clean", "killed": self.killed, "left": left, "ms": milliseconds, "why": reason}
+        record: Frame = {"ev": "clean", "killed": self.tree.killed, "left": left, "ms": milliseconds, "why": reason}
         self.control.send(record, vital=True)
         self.control.finish(FLUSH_LIMIT)
 
@@ -253,86 +175,34 @@ class Guardian:
     def climb(self, steps: list[tuple[int, int]]) -> None:
         """Signal the tree step by step, until nothing is left, a stronger reason comes, or it is time to destroy."""
         for number, milliseconds in steps:
-            if number == SIGKILL or not self.alive():
+            if number == SIGKILL or not self.tree.alive():
                 return
-            self.signal_walked(None, number)
+            self.tree.signal_walked(None, number)
             deadline = now() + milliseconds / 1000
             while (seconds := deadline - now()) > 0:
-                if self.listen(seconds) is not None:
+                if self.listen(seconds if self.tree.table is None else min(seconds, LISTED_STEP)) is not None:
                     return
-                self.reap_adopted()
-                if not self.alive():
+                self.tree.reap_adopted()
+                if not self.tree.alive():
                     return
 
-    def alive(self) -> bool:
-        """Whether any process of the tree lives; without process lists, whether the child does."""
-        if not kernel.PROC:
-            return self.code is None
-        return bool(self.walk(None).living)
 
-    def destroy(self) -> list[int]:
-        """Kill and reap everything; returns the pids that are still there, [] when the kernel says that none is.
+def kernel_faults(child: int | None, *, subreaper: bool) -> tuple[bool, list[str]]:
+    """(whether every orphan comes back and can be found, what the kernel withholds: sentences that name the fix)."""
+    hidden = child is not None and kernel.PROC and kernel.read_process(child) is None
+    if subreaper and kernel.PIDFDS and kernel.CHILDREN_FILES and not hidden:
+        return True, []
+    import guardian_facts as facts  # only here: most kernels withhold nothing
 
-        A pid that refuses the kill (another user's) is not waited for. With the server alive the rest is given up after
-        DESTROY_LIMIT; with the server gone nobody else would end it, so the rounds go on, ever slower.
-        """
-        deadline = now() + DESTROY_LIMIT
-        pause = FIRST_PAUSE
-        quiet = 0
-        if self.subreaper:
-            kernel.send_group(self.child, SIGKILL)
-        while True:
-            reaped = self.reaps
-            walk = self.walk(None, freeze=True)
-            killed, denied = walk.kill()
-            if not self.reaped:
-                # Without a subreaper only after the walk: the group's orphans are lost to it.
-                kernel.send_group(self.child, SIGKILL)
-            if self.reap_all():
-                return []
-            left = [process.pid for process in denied]
-            late = now() > deadline
-            quiet = quiet + 1 if walk.steady and not killed and reaped == self.reaps else 0
-            if (left and quiet == QUIET_ROUNDS) or (self.reaped and not (self.subreaper and kernel.PROC)):
-                return left
-            if late and self.server_lives():
-                return left + [process.pid for process in killed]
-            kernel.pause(pause)
-            pause = min(pause * 2, LONGEST_LATE_PAUSE if late else LONGEST_PAUSE)
-
-    def reap_one(self, pid: int) -> tuple[int, int] | None:
-        """`reap`, counted."""
-        ended = reap(pid)
-        if ended is not None and ended[0]:
-            self.reaps += 1
-        return ended
-
-    def reap_all(self) -> bool:
-        """Reap what has ended, the child included; True when no child of any kind is left."""
-        while (ended := self.reap_one(-1)) is not None:
-            pid, code = ended
-            if pid == 0:
-                return False
-            if code == -SIGKILL and not (pid == self.child and self.code is not None):
-                self.killed += 1
-            if pid == self.child:
-                self.reaped = True
-                self.note_exit(code)
-        return True
+    return subreaper and kernel.PROC and not hidden, facts.faults(subreaper=subreaper, hidden=hidden)
 
 
-def send_child(child: int, number: int) -> bool:
-    """Signal the unreaped child; False when it may not be signalled any more (it changed its user)."""
-    try:
-        posix.kill(child, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def report_start(control: Control, pid: int | None, error: str | None, *, subreaper: bool) -> None:
+def report_start(
+    control: Control, pid: int | None, error: str | None, *, subreaper: bool, faults: list[str] | None = None
+) -> None:
     """Send the answer to the spawn order."""
     record: Frame = {"ev": "spawned", "pid": pid, "guardian": posix.getpid(), "subreaper": subreaper, "error": error}
+    record["faults"] = faults or []
     control.send(record, vital=True)
 
 
@@ -365,13 +235,13 @@ def guard(control: Control, wake: kernel.Wake, server_fd: int | None = None) -> 
         if order is None:
             return
         if direct:
-            server_fd = kernel.open_pidfd(order.server)
+            server_fd = kernel.watch_death(order.server)
             if posix.getppid() != order.server:
-                # Checked after the pidfd was opened: so it is the server's, not that of a stranger with a recycled pid.
+                # Checked after the watch has begun: so it is the server's, not that of a stranger with a recycled pid.
                 return
         guardian = Guardian(control, wake, order, server_fd, direct=direct)
     except (ValueError, OSError) as error:
-        report_start(control, None, f"{type(error).__name__}: {error}", subreaper=False)
+        report_start(control, None, in_words(error), subreaper=False)
         return
     del order
     reason: str | None = "fault"
@@ -381,7 +251,7 @@ def guard(control: Control, wake: kernel.Wake, server_fd: int | None = None) -> 
         reason = guardian.watch()
     finally:
         # Also after a fault of our own: leaving now would set free whatever has detached itself from the child.
-        if not guardian.reaped:
+        if not guardian.tree.reaped or reason != "fault":
             guardian.finish(reason)
 
 

@@ -1,4 +1,4 @@
-"""Kernel facts and acts of a guardian: descriptors, signals, process trees, waiting without reaping.
+"""Kernel facts and acts of a guardian: descriptors, signals, processes and their children.
 
 Everything that differs between kernels is decided here, once, by asking the kernel; the other files see one interface.
 Only C modules are imported on the usual path: `signal`, `ctypes` and `socket` cost more than the interpreter start.
@@ -103,11 +103,40 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, text[text.rindex(b")") + 2 :].split()) if text else None
 
 
-PROC = LINUX and read_file("/proc/self/stat") is not None
-"""Whether processes can be listed at all; without it only the child's own group can be reached."""
+def shows_us() -> bool:
+    """Whether /proc is there and of our pid namespace: in that of another one our children's numbers are strangers'."""
+    try:
+        return posix.readlink("/proc/self") == str(posix.getpid())
+    except OSError:
+        return False
+
+
+PROC = LINUX and shows_us()
+"""Whether processes can be read from /proc."""
 
 CHILDREN_FILES = PROC and read_file(f"/proc/{posix.getpid()}/task/{posix.getpid()}/children") is not None
 """Whether the kernel lists the children of a process; without it the whole process table is scanned."""
+
+
+def pidfds_work() -> bool:
+    """Whether pidfds can be opened and signalled; a system call filter may refuse either."""
+    if sys.platform == "linux" and hasattr(posix, "pidfd_open"):
+        try:
+            fd = posix.pidfd_open(posix.getpid(), 0)
+        except OSError:
+            return False
+        try:
+            _signal.pidfd_send_signal(fd, 0)
+        except OSError:
+            return False
+        finally:
+            posix.close(fd)
+        return True
+    return False
+
+
+PIDFDS = pidfds_work()
+"""Whether there are pidfds."""
 
 
 def prctl(option: int, argument: int) -> bool:
@@ -120,7 +149,7 @@ def prctl(option: int, argument: int) -> bool:
         library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # the stub forgets None, the program itself
         return bool(_ctypes.call_function(_ctypes.dlsym(library, "prctl"), (option, argument, 0, 0, 0)) == 0)
     except (ImportError, AttributeError, OSError):
-        pass
+        _Rank.raised = True
     try:
         import ctypes
 
@@ -190,13 +219,36 @@ def open_pidfd(pid: int) -> int | None:
 
     Raises ProcessLookupError when there is no such process.
     """
-    fd: int | None = None
-    if sys.platform == "linux" and hasattr(posix, "pidfd_open"):
+    if sys.platform == "linux" and PIDFDS:
         try:
-            fd = posix.pidfd_open(pid, 0)
+            return posix.pidfd_open(pid, 0)
         except OSError as error:
             if error.errno == errno.ESRCH:
                 raise
+    return None
+
+
+_queues: list[object] = []
+"""Open queues: dropped, they would close their descriptors."""
+
+
+def watch_death(pid: int) -> int | None:
+    """A descriptor that is readable when the process has ended: a pidfd, or a kernel queue; None without either.
+
+    Raises ProcessLookupError when there is no such process.
+    """
+    fd = open_pidfd(pid)
+    if sys.platform != "linux" and hasattr(select, "kqueue"):
+        queue = select.kqueue()
+        wanted = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+        try:
+            queue.control([wanted], 0, 0)
+        except OSError as error:
+            if error.errno == errno.ESRCH:
+                raise
+            return None
+        _queues.append(queue)
+        fd = queue.fileno()
     return fd
 
 
@@ -279,101 +331,25 @@ def outrank_crowd() -> None:
     """Ask for real-time scheduling; where it is not permitted, a crowd that spins is only killed more slowly."""
     if sys.platform == "linux":
         try:
-            posix.sched_setscheduler(0, posix.SCHED_RR, posix.sched_param(1))
+            # Not for what is forked from here on: a root's next guardian, and its worker, would have it for ever.
+            posix.sched_setscheduler(0, posix.SCHED_RR | posix.SCHED_RESET_ON_FORK, posix.sched_param(1))
         except OSError:
             return
+        _Rank.raised = True
 
 
-class Origin:
-    """Where a walk begins: at the children of `parent` (this process), all of them or those named, but the `spared`."""
-
-    def __init__(self, parent: int = 0, children: list[int] | None = None, spared: tuple[int, ...] = ()) -> None:
-        self.parent = parent or posix.getpid()
-        self.children = children
-        self.spared = spared
-
-    def forget_ended(self) -> None:
-        """Drop the named children that are gone: a walk would take each for one that moves, and never find rest."""
-        if self.children is not None:
-            found = [(pid, read_process(pid)) for pid in self.children]
-            self.children = [pid for pid, process in found if process is not None and process.parent == self.parent]
+def rejoin_crowd() -> None:
+    """Give real-time scheduling back: kept, the kernel would hold later work back whenever it throttles such tasks."""
+    if _Rank.raised:
+        _Rank.raised = False
+        # The flag stays: without privilege it cannot be taken back.
+        posix.sched_setscheduler(0, posix.SCHED_OTHER | posix.SCHED_RESET_ON_FORK, posix.sched_param(0))
 
 
-class Walk:
-    """One pass over a target: the processes met, parents before children, and what was seen on the way.
+class _Rank:
+    """Whether this process has real-time scheduling."""
 
-    `since` None means the tree: the child and all its descendants, adopted ones included. A moment means the run: every
-    descendant except the child that started later, and the descendants of those; but not what a process from before
-    that moment has started (a server that an earlier cell left running serves on). `freeze` stops
-    each process of the target before its children are listed, so that one pass meets what a forking process would hide.
-
-    `known` holds the pids that may be the parent of a target. `steady` is false when something ended or moved during
-    the pass: a process that forks and exits all the time may then have been in none of the lists.
-    """
-
-    def __init__(self, child: int, since: Moment | None, *, freeze: bool, origin: "Origin | None" = None) -> None:
-        self.origin = origin or Origin()
-        self.known = {self.origin.parent, *self.origin.spared}
-        self.met: list[Process] = []
-        self.steady = True
-        self._table = None if CHILDREN_FILES else scan_parents() if PROC else {}
-        # What is known of a branch: True, it belongs to the target; False, it does not; None, its processes decide.
-        queue: list[tuple[int, bool | None]] = [(self.origin.parent, None if since else True)]
-        for parent, branch in queue:
-            for process in self._children(parent):
-                chosen = branch
-                if branch is None and since is not None and process.pid != child:
-                    chosen = since.before(process)
-                if chosen:
-                    self.met.append(process)
-                    if freeze and process.live:
-                        send(process, _signal.SIGSTOP, self.known)
-                if process.live:
-                    # A zombie has no children: they moved to another parent before it became one.
-                    queue.append((process.pid, chosen))
-
-    def _children(self, parent: int) -> list[Process]:
-        found: list[Process] = []
-        if parent == self.origin.parent and self.origin.children is not None:
-            pids = self.origin.children
-        else:
-            pids = children(parent) if self._table is None else self._table.get(parent, [])
-        for pid in pids:
-            if pid in self.known:
-                continue
-            process = read_process(pid)
-            if process is None or process.parent not in self.known:
-                self.steady = False
-                continue
-            self.known.add(pid)
-            found.append(process)
-        return found
-
-    @property
-    def living(self) -> list[Process]:
-        """The processes met that were not zombies."""
-        return [process for process in self.met if process.live]
-
-    def send(self, number: int) -> int:
-        """Signal the living, parents first; returns how many got it."""
-        return sum(send(process, number, self.known) == SENT for process in self.living)
-
-    def kill(self) -> tuple[list[Process], list[Process]]:
-        """SIGKILL the living; returns those that got it and those that refused it (another user's).
-
-        Children first: the death of a stopped parent would move its children, without a subreaper out of reach.
-        """
-        if len(self.met) >= CROWD:
-            outrank_crowd()
-        killed: list[Process] = []
-        denied: list[Process] = []
-        for process in reversed(self.living):
-            result = send(process, _signal.SIGKILL, self.known)
-            if result == GONE:
-                self.steady = False
-            else:
-                (killed if result == SENT else denied).append(process)
-        return killed, denied
+    raised = False
 
 
 def pause(seconds: float) -> None:

@@ -9,18 +9,26 @@ NOTE_EXITSTATUS = 0x04000000
 
 
 class ExitPeek:
-    """Sees that a child has ended without reaping it, so that its group number cannot be given away meanwhile."""
+    """Sees that a child has ended without reaping it, so that its group number cannot be given away meanwhile.
+
+    Without `waitid` (macOS before Python 3.13) a kernel queue sees it. A child that has ended before the queue could be
+    told of it is reaped by `next`, which has no other way to see its end: `reaped` is then true. `fd` is readable when
+    the queue has something to tell; None without a queue.
+    """
 
     def __init__(self, child: int) -> None:
         self.child = child
+        self.reaped = False
+        self.fd: int | None = None
         self.queue: object = None
         if not hasattr(posix, "waitid"):
             self._open_queue()
 
     def next(self) -> tuple[int, int] | None:
-        """(pid, exit code; negative = signal) of one ended child, None when there is none. Reaps nothing.
+        """(pid, exit code; negative = signal) of one ended child, None when there is none.
 
-        May give an ended child again and again until it is reaped, and hide the others behind it.
+        May give an ended child again and again until it is reaped, and hide the others behind it. Reaps nothing but a
+        child that the queue does not see.
         """
         if not hasattr(posix, "waitid"):
             return self._from_queue()
@@ -39,13 +47,17 @@ class ExitPeek:
             self.queue = select.kqueue()
             try:
                 self.queue.control([wanted], 0, 0)
-            except ProcessLookupError:
+                self.fd = self.queue.fileno()
+            except OSError:
                 self.queue = None
 
     def _from_queue(self) -> tuple[int, int] | None:
         if sys.platform != "linux" and isinstance(self.queue, select.kqueue):
             for event in self.queue.control(None, 1, 0):
                 return self.child, posix.waitstatus_to_exitcode(event.data)
+        elif not self.reaped and (ended := reap(self.child)) is not None and ended[0]:
+            self.reaped = True
+            return ended
         return None
 
 

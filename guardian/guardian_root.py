@@ -23,9 +23,12 @@ import posix
 import select
 
 import guardian_kernel as kernel
-from guardian import DESTROY_LIMIT, FIRST_PAUSE, FLUSH_LIMIT, LONGEST_LATE_PAUSE, LONGEST_PAUSE, QUIET_ROUNDS, guard
+from guardian import FLUSH_LIMIT, guard
 from guardian_kernel import now
 from guardian_reap import reap
+from guardian_spawn import in_words
+from guardian_tree import DESTROY_LIMIT, FIRST_PAUSE, LONGEST_LATE_PAUSE, LONGEST_PAUSE, QUIET_ROUNDS
+from guardian_walk import Origin, Walk
 from guardian_wire import Control, Frame, integer
 
 TYPE_CHECKING = False
@@ -44,8 +47,49 @@ CONTINUE_STEP = 0.25
 """Seconds between two SIGCONTs to guardians that are still there: somebody may have stopped one."""
 
 
+class Sweep:
+    """The end of some orphans with all that is theirs, one kill round at a time: between two, the root serves orders.
+
+    `origin` names the orphans; None means those of this process, which it reaps as well. `reports` are what to say when
+    it is over, each with the moment at which it is said in any case.
+    """
+
+    def __init__(self, origin: Origin | None) -> None:
+        self.origin = origin
+        self.reports: list[tuple[float, Frame]] = []
+        self.due = now()
+        self.left: list[int] = []
+        self._pause = FIRST_PAUSE
+        self._quiet = 0
+        self._victims: set[tuple[int, int]] = set()
+
+    def expect(self, report: Frame) -> None:
+        """Somebody waits for the end; what is to be ended may just have become more."""
+        self.due = now()
+        self.reports.append((self.due + DESTROY_LIMIT, report))
+        self._pause = FIRST_PAUSE
+
+    @property
+    def killed(self) -> int:
+        """How many processes have been killed so far."""
+        return len(self._victims)
+
+    def round(self, spared: tuple[int, ...]) -> bool:
+        """Kill what one walk meets; True when nothing is left to kill. `left` are those that refuse it."""
+        if self.origin is not None:
+            self.origin.forget_ended()
+        walk = Walk(0, None, freeze=True, origin=self.origin or Origin(spared=spared))
+        killed, denied = walk.kill()
+        self._victims.update((process.pid, process.start) for process in killed)
+        self._quiet = self._quiet + 1 if walk.steady and not killed else 0
+        self.left = [process.pid for process in denied]
+        self.due = now() + self._pause
+        self._pause = min(self._pause * 2, LONGEST_PAUSE if self.reports else LONGEST_LATE_PAUSE)
+        return self._quiet >= QUIET_ROUNDS and (bool(denied) or self.origin is not None)
+
+
 class Root:
-    """The guardians of one server by the number of their fork."""
+    """The guardians of one server by the number of their fork, and the sweeps under way."""
 
     def __init__(self, control: Control, wake: kernel.Wake, server: int, server_fd: int) -> None:
         self.control = control
@@ -53,13 +97,17 @@ class Root:
         self.server = server
         self.server_fd = server_fd
         self.guardians: dict[int, int] = {}  # pid -> number of its fork
+        self.sweeps: list[Sweep] = []
         self.poller = select.poll()
         for fd in (wake.fd, control.fd, server_fd):
             self.poller.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Fork and watch guardians until the server is gone or wants no more."""
-        while not self.wake.terminated:
+        """Fork and watch guardians until the server is gone or wants no more.
+
+        SIGTERM is ignored: leaving while the server lives would end all of its sessions.
+        """
+        while True:
             try:
                 # Before the first wait: frames may have come together with the first one.
                 while (frame := self.control.next()) is not None:
@@ -69,9 +117,11 @@ class Root:
             if self.control.ended:
                 return
             self.poller.modify(self.control.fd, select.POLLIN | (select.POLLOUT if self.control.pending else 0))
-            ready = dict(self.poller.poll())
+            ready = dict(self.poller.poll(self.rest()))
             self.wake.drain()
             self.reap()
+            self.adopt()
+            self.sweep()
             if self.server_fd in ready:
                 return
             if self.control.fd in ready:
@@ -93,8 +143,9 @@ class Root:
         elif frame.get("op") == "sweep":
             pids = frame.get("pids")
             wanted = [integer({"pid": pid}, "pid", 2, 1 << 31) for pid in pids] if isinstance(pids, list) else []
-            killed, left = self.sweep(kernel.Origin(self.server, wanted, (posix.getpid(), *self.guardians)))
-            self.control.send({"ev": "swept", "id": number, "killed": killed, "left": left}, vital=True)
+            origin = Origin(self.server, wanted, (posix.getpid(), *self.guardians))
+            self.sweeps.append(Sweep(origin))
+            self.sweeps[-1].expect({"ev": "swept", "id": number})
         else:
             raise ValueError("there is no such operation")
 
@@ -110,7 +161,7 @@ class Root:
                     posix._exit(0)
             self.guardians[pid] = number
         except OSError as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = in_words(error)
         posix.close(socket)
         self.control.send({"ev": "forked", "id": number, "pid": pid, "error": problem}, vital=True)
 
@@ -127,16 +178,25 @@ class Root:
         control.finish(FLUSH_LIMIT)
 
     def reap(self) -> None:
-        """Reap guardians that have ended, then end what they left behind, then report them."""
-        ended = []
+        """Reap guardians that have ended; they are reported when what they left behind is gone, too."""
         for pid in list(self.guardians):
             result = reap(pid)
             if result is None or result[0]:
-                ended.append((self.guardians.pop(pid), result[1] if result is not None else None))
-        killed, left = self.sweep()
-        for number, code in ended:
-            record: Frame = {"ev": "reaped", "id": number, "code": code, "killed": killed, "left": left}
-            self.control.send(record, vital=True)
+                code = result[1] if result is not None else None
+                self.own().expect({"ev": "reaped", "id": self.guardians.pop(pid), "code": code})
+
+    def own(self) -> Sweep:
+        """The one sweep of the orphans of this process."""
+        for sweep in self.sweeps:
+            if sweep.origin is None:
+                return sweep
+        self.sweeps.append(Sweep(None))
+        return self.sweeps[-1]
+
+    def adopt(self) -> None:
+        """Sweep orphans that no report waits for: one sweep may have met what still refused to be killed."""
+        if self.orphans():
+            self.own()
 
     def orphans(self) -> list[int]:
         """Children that are no guardians: what a killed one left behind. Those that have ended are reaped."""
@@ -148,51 +208,54 @@ class Root:
                     found.append(pid)
         return found
 
-    def sweep(self, origin: kernel.Origin | None = None) -> tuple[int, list[int]]:
-        """Kill what `origin` names, or all orphans, with their descendants: (how many, pids that may not be killed).
+    def rest(self) -> float | None:
+        """Milliseconds until a round is due; None without a sweep."""
+        return max(min(sweep.due for sweep in self.sweeps) - now(), 0) * 1000 if self.sweeps else None
 
-        Orphans are reaped too. Without any, which is the rule, this reads one small file. While the server is alive it
-        ends after DESTROY_LIMIT, so that the guardians of other sessions are served.
+    def sweep(self) -> None:
+        """Do the rounds that are due, and report what is over, or has taken DESTROY_LIMIT.
+
+        The root's own sweep goes on after that, ever slower.
         """
-        deadline = now() + DESTROY_LIMIT
-        pause = FIRST_PAUSE
-        quiet = 0
-        victims: set[tuple[int, int]] = set()
-        while origin is not None or self.orphans():
-            if origin is not None:
-                origin.forget_ended()
-            walk = kernel.Walk(0, None, freeze=True, origin=origin or kernel.Origin(spared=tuple(self.guardians)))
-            killed, denied = walk.kill()
-            victims.update((process.pid, process.start) for process in killed)
-            quiet = quiet + 1 if walk.steady and not killed else 0
-            late = now() > deadline
-            if quiet == QUIET_ROUNDS and (denied or origin is not None):
-                return len(victims), [process.pid for process in denied]
-            if late and not kernel.readable(self.server_fd):
-                return len(victims), [process.pid for process in denied]
-            kernel.pause(pause)
-            pause = min(pause * 2, LONGEST_LATE_PAUSE if late else LONGEST_PAUSE)
-        return len(victims), []
+        for sweep in [sweep for sweep in self.sweeps if sweep.due <= now()]:
+            if sweep.origin is None and not self.orphans():
+                sweep.left, over = [], True
+            else:
+                over = sweep.round(tuple(self.guardians))
+            told = [report for until, report in sweep.reports if over or until < now()]
+            for report in told:
+                self.control.send(report | {"killed": sweep.killed, "left": sweep.left}, vital=True)
+            sweep.reports = [pair for pair in sweep.reports if pair[1] not in told]
+            if over or (sweep.origin is not None and not sweep.reports):
+                self.sweeps.remove(sweep)
+        if not self.sweeps:
+            kernel.rejoin_crowd()
 
     def leave(self) -> None:
         """Let the guardians clean up, then end them, then all that is left."""
-        waiting = select.poll()
-        waiting.register(self.wake.fd, select.POLLIN)
         deadline = now() + LEAVE_LIMIT
         while self.guardians and now() < deadline:
             for pid in self.guardians:
                 posix.kill(pid, SIGCONT)
-            waiting.poll(CONTINUE_STEP * 1000)
-            self.wake.drain()
-            self.reap()
+            self.wait()
         for pid in self.guardians:
             posix.kill(pid, SIGKILL)
         while self.guardians:
-            waiting.poll(CONTINUE_STEP * 1000)
-            self.wake.drain()
-            self.reap()
-        self.sweep()
+            self.wait()
+        self.adopt()
+        while self.sweeps:
+            self.wait()
         self.control.finish(FLUSH_LIMIT)
+
+    def wait(self) -> None:
+        """Wait for the end of a guardian or the next round, and do what is then to be done."""
+        waiting = select.poll()
+        waiting.register(self.wake.fd, select.POLLIN)
+        rest = self.rest()
+        waiting.poll(CONTINUE_STEP * 1000 if rest is None else min(rest, CONTINUE_STEP * 1000))
+        self.wake.drain()
+        self.reap()
+        self.sweep()
 
 
 def open_root(control: Control, wake: kernel.Wake) -> Root | None:
@@ -217,6 +280,8 @@ def open_root(control: Control, wake: kernel.Wake) -> Root | None:
         if server_fd is None or posix.getppid() != server:
             return None
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        # Stopped by somebody, it would not see the end of the server, which this signal then shows it.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, SIGCONT)
         return Root(control, wake, server, server_fd)
     return None
 

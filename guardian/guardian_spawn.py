@@ -4,6 +4,7 @@ The child becomes the leader of its own session and group, dies with its guardia
 that the order names. The errors of its set-up and of exec come back through a close-on-exec pipe as one line of text.
 """
 
+import errno
 import fcntl
 import posix
 import select
@@ -19,6 +20,9 @@ else:
 
 DEFAULT_PATH = b"/bin:/usr/bin"
 """Where a command without a slash is looked for when the order's environment has no PATH."""
+
+MARK = b"REPL_TRIO_GUARD"
+"""The variable by which what descends from a child is found where orphans do not come back. It is not set elsewhere."""
 
 OOM_LIMIT = 1000
 ERROR_LIMIT = 4096
@@ -47,6 +51,21 @@ def launch(order: Order) -> tuple[int, int]:
     for fd in order.descriptors:
         posix.close(fd)
     return child, errors
+
+
+def give_mark(order: Order) -> bytes:
+    """Put a mark that nobody else has into the environment of the child; returns it."""
+    mark = posix.urandom(12).hex().encode()
+    order.env[MARK] = mark
+    return mark
+
+
+def in_words(error: Exception) -> str:
+    """ "Type: text" of an error that prevented a start, with the fix when the system gives no more processes."""
+    if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
+        what = "memory is used up" if error.errno == errno.ENOMEM else "the limit on processes is reached"
+        return f"{type(error).__name__}: {what}; end some, or raise it (ulimit -u, or the limits of the container)"
+    return f"{type(error).__name__}: {error}"
 
 
 def read_error(errors: int, control: int, server_fd: int | None) -> str | None:

@@ -47,7 +47,7 @@ async def _guardian(settings: Settings, folder: str) -> str:
         with trio.move_on_after(bound):
             await guard.exited.wait()
         ended, code, why = guard.exited.is_set(), guard.exit_code, guard.error
-        level = containment.level(subreaper=guard.subreaper)
+        level, faults = containment.level(subreaper=guard.subreaper), guard.faults
     if not ended:
         raise Broken(f"{folder}/guardian.py gave no answer in {bound:g} s; run it on a machine that is less busy")
     if code != 0:
@@ -55,7 +55,7 @@ async def _guardian(settings: Settings, folder: str) -> str:
         raise Broken(f"{folder}/guardian.py does not work with {child[0]} ({how}); reinstall repl-trio")
     if guard.clean is None:
         raise Broken(f"{folder}/guardian.py did not report that nothing is left; reinstall repl-trio")
-    return f"{level}: {containment.details(level)}"
+    return ". ".join([f"{level}: {containment.details(level)}", *faults])
 
 
 def worker(settings: Settings) -> str:

@@ -70,6 +70,8 @@ class Root:
         Raises `OSError` when no process can be started.
         """
         self._forks += 1
+        if self.lives:
+            os.kill(self.lives[-1].pid, signal.SIGCONT)  # somebody may have stopped it; nothing else comes of it
         if not self.order({"op": "fork", "id": self._forks}, end):
             raise BrokenPipeError(errno.EPIPE, "the root guardian ended at once")
         self.lives[-1].forks.add(self._forks)
@@ -137,14 +139,19 @@ def _be_subreaper() -> None:
 
 
 def has_root() -> bool:
-    """Whether this kernel has what a root guardian stands on: subreapers and pidfds."""
+    """Whether this system has what a root guardian stands on: subreapers, pidfds, and /proc."""
     try:
         import _ctypes  # noqa: F401 - how prctl is called
 
-        os.close(os.pidfd_open(os.getpid()))
+        process = os.pidfd_open(os.getpid())
+        try:
+            signal.pidfd_send_signal(process, 0)
+        finally:
+            os.close(process)
+        # In the /proc of another pid namespace our children have other numbers.
+        return os.readlink("/proc/self") == str(os.getpid())
     except (ImportError, AttributeError, OSError):
         return False
-    return True
 
 
 def guardian_folder() -> str:
@@ -186,6 +193,20 @@ def launch(root: Root, command: Command, limits: Limits) -> Launch:
         raise
     finally:
         theirs.close()
+    try:
+        _hand_over(ours, command, limits, forked=number is not None)
+    except BaseException as error:  # only to undo: without its lifeline the guardian ends by itself
+        ours.close()
+        if isinstance(error, TimeoutError):
+            root.give_up()
+        if pid is not None:
+            os.waitpid(pid, 0)
+        raise
+    return Launch(ours, pid=pid, number=number)
+
+
+def _hand_over(control: socket.socket, command: Command, limits: Limits, *, forked: bool) -> None:
+    """Send the spawn order with its descriptors."""
     specification = {
         "op": "spawn",
         "v": 1,
@@ -198,43 +219,49 @@ def launch(root: Root, command: Command, limits: Limits) -> Launch:
         "orphan": [[15, limits.orphan_grace_ms]],
         "leftover": [[9, 0]],
     }
-    try:
-        line = jsontext.dumps(specification).encode("ascii") + b"\n"
-        if len(line) > limits.frame_bytes:
-            raise OSError(
-                errno.E2BIG,
-                f"command and environment take {len(line)} bytes; the limit frame_bytes is {limits.frame_bytes}",
-            )
-        # Blocking on purpose: the guardian does nothing else before it has read this. Below a root that somebody has
-        # stopped there is no guardian yet, hence the bound.
-        ours.settimeout(limits.guardian_ack)
-        sent = socket.send_fds(ours, [line], list(command.descriptors.values()))
-        ours.sendall(line[sent:])
-        ours.settimeout(None)
-    except BaseException as error:  # only to undo: without its lifeline the guardian ends by itself
-        ours.close()
-        if isinstance(error, TimeoutError):
-            root.give_up()
-        if pid is not None:
-            os.waitpid(pid, 0)
-        raise
-    return Launch(ours, pid=pid, number=number)
+    line = jsontext.dumps(specification).encode("ascii") + b"\n"
+    if len(line) > limits.frame_bytes:
+        raise OSError(
+            errno.E2BIG,
+            f"command and environment take {len(line)} bytes; the limit frame_bytes is {limits.frame_bytes}",
+        )
+    # Blocking on purpose: the guardian does nothing else before it has read this. Below a root that somebody has
+    # stopped there is no guardian yet, hence the bound.
+    control.settimeout(limits.guardian_ack)
+    # A root that could fork no guardian has closed the other end, and tells why.
+    with suppress(*([BrokenPipeError, ConnectionResetError] if forked else [])):
+        sent = socket.send_fds(control, [line], list(command.descriptors.values()))
+        control.sendall(line[sent:])
+    control.settimeout(None)
 
 
 def _spawn(control: int, module: str) -> int:
     # The base interpreter: -I -S then skips pyvenv.cfg, and the venv may vanish while we run.
     python = getattr(sys, "_base_executable", None) or sys.executable
-    return os.posix_spawn(
-        python,
-        [python, "-I", "-S", "-c", _RUN.format(module), guardian_folder()],
-        {},
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, control, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-        ],
-        # A group of its own but the server's session: a client that signals our group does not reach it, and if the
-        # server dies while the guardian is stopped, the kernel continues it (orphaned process group).
-        setpgroup=0,
-        setsigmask=[],
-    )
+    arguments = [python, "-I", "-S", "-c", _RUN.format(module), guardian_folder()]
+    try:
+        return os.posix_spawn(
+            python,
+            arguments,
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, control, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ],
+            # A group of its own but the server's session: a client that signals our group does not reach it, and if the
+            # server dies while the guardian is stopped, the kernel continues it (orphaned process group).
+            setpgroup=0,
+            setsigmask=[],
+        )
+    except OSError as error:
+        raise OSError(error.errno, _fix(error, python)) from None
+
+
+def _fix(error: OSError, python: str) -> str:
+    """The error of a start, with what can be done about it."""
+    if error.errno == errno.EAGAIN:
+        return "the limit on processes is reached; end some, or raise it (ulimit -u, or the limits of the container)"
+    if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR):
+        return f"{os.strerror(error.errno)}: {python}, the server's own interpreter; install it, or repl-trio, again"
+    return error.strerror or str(error)

@@ -9,7 +9,8 @@ GROUPS = "groups"
 
 _DETAILS = {
     SUBREAPER: "detached descendants come back to the guardian and end with the worker",
-    GROUPS: "a descendant that detaches itself completely may survive its worker",
+    GROUPS: "descendants are found by group, parents and a mark in their environment, and end with the worker; one "
+    "that has left its group, its parents and its environment may survive it",
 }
 
 

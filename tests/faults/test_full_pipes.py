@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,11 @@ async def test_a_root_whose_socket_is_full(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
         while root.send({"op": "kill", "id": 10**9, "padding": "x" * 1_000}):
             pass
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            # Nobody comes to serve it: it is closed at once.
+            session._surroundings.watch.forget(root.fork(theirs))
+        assert root.lives[-1].pid != pid
         run = await finish(await session.start(Cell(fake.script(RESULT), 60.0), reset=True))
         if run.result is not None and not run.result.success:
             run = await finish(await begin(session, RESULT))

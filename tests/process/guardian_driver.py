@@ -26,6 +26,17 @@ COOKIE = "GUARDIAN_CASE"
 
 START = "import sys;sys.path.insert(0,sys.argv[1]);{prelude}import guardian;guardian.main()"
 
+KERNELS = {
+    "Linux": "",
+    "Linux without prctl": "sys.modules['_ctypes'] = None;",
+    "macOS": f"sys.path.append({os.path.dirname(os.path.abspath(__file__))!r});import fake_macos;",
+}
+"""What is done to a guardian so that it finds another kernel than there is; the last two get no orphans back."""
+
+
+ALONE = {name: prelude for name, prelude in KERNELS.items() if name != "Linux"}
+"""The kernels on which orphans do not come back to the guardian."""
+
 
 def base_python() -> str:
     """The interpreter below any virtual environment; GUARDIAN_PYTHON names another one for guardian and children."""
@@ -98,11 +109,13 @@ def spawn_guardian(control: socket.socket, prelude: str = "", default_signals: t
 class Guarded:
     """A guardian that is a child of this process, with the server's end of its socket."""
 
-    def __init__(self, *, prelude: str = "", default_signals: tuple[int, ...] = (signal.SIGINT,)) -> None:
+    def __init__(
+        self, *, kernel: str = "Linux", prelude: str = "", default_signals: tuple[int, ...] = (signal.SIGINT,)
+    ) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(BOUND)
         with theirs:
-            self.pid = spawn_guardian(theirs, prelude, default_signals)
+            self.pid = spawn_guardian(theirs, KERNELS[kernel] + prelude, default_signals)
         self.received = b""
         self.code: int | None = None
         self.numbers = iter(range(1, 1 << 30))
@@ -225,13 +238,13 @@ class Lines:
         return line.decode()
 
 
-def serve(spawn: dict[str, Any], *, leak: bool) -> None:
+def serve(spawn: dict[str, Any], prelude: str, *, leak: bool) -> None:
     """Be the server: the child's stderr is our stdout, its stdout a pipe that nobody reads.
 
     With `leak` another process holds a copy of the socket and copies the frames, so the lifeline never reaches its end.
     """
     ours, theirs = socket.socketpair()
-    spawn_guardian(theirs)
+    spawn_guardian(theirs, prelude)
     theirs.close()
     _unread, output = os.pipe()
     fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, 4096)
@@ -245,4 +258,7 @@ def serve(spawn: dict[str, Any], *, leak: bool) -> None:
 
 
 if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]), leak="leak" in sys.argv[2:])
+    changed = KERNELS[sys.argv[2].removesuffix(" without queues")]
+    if sys.argv[2].endswith(" without queues"):
+        changed += "import select; del select.kqueue; fake_macos.posix.waitid = fake_macos._waitid;"
+    serve(json.loads(sys.argv[1]), changed, leak="leak" in sys.argv[3:])

@@ -83,9 +83,8 @@ def test_spawn_errors_come_back_by_name(unusable: Path, argv: list[str], fields:
 
     with guarded() as guardian:
         guardian.order(order([str(fill(part)) for part in argv], **{key: fill(value) for key, value in fields.items()}))
-        assert guardian.rest() == [
-            {"ev": "spawned", "pid": None, "guardian": guardian.pid, "subreaper": True, "error": fill(error)}
-        ]
+        says = {"pid": None, "guardian": guardian.pid, "subreaper": True, "error": fill(error), "faults": []}
+        assert guardian.rest() == [{"ev": "spawned", **says}]
 
 
 def test_command_without_slash_is_found_on_the_path_of_the_order(unusable: Path) -> None:

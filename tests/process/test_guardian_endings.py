@@ -9,7 +9,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.process.guardian_driver import COOKIE, Guarded, Lines, eventually, gone, guarded, pipes, python, survivors
+from tests.process.guardian_driver import (
+    ALONE,
+    COOKIE,
+    KERNELS,
+    Guarded,
+    Lines,
+    eventually,
+    gone,
+    guarded,
+    pipes,
+    python,
+    survivors,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
@@ -59,11 +71,14 @@ class Tree:
         return code, clean["killed"], clean["why"]
 
 
+everywhere = pytest.mark.parametrize("kernel", KERNELS)
+
+
 @contextmanager
-def tree(argv: list[str], ups: int, *, prelude: str = "", **fields: object) -> Iterator[Tree]:
+def tree(argv: list[str], ups: int, *, kernel: str = "Linux", prelude: str = "", **fields: object) -> Iterator[Tree]:
     """Start a program and wait until it has said "up" so many times."""
     cookie = uuid.uuid4().hex
-    with guarded(prelude=prelude) as guardian, pipes(3) as (readers, writers):
+    with guarded(kernel=kernel, prelude=prelude) as guardian, pipes(3) as (readers, writers):
         handed = [readers[0], writers[1], writers[2]]
         guardian.spawn(argv, handed, env={COOKIE: cookie}, **fields)
         lines = Lines(readers[1])
@@ -73,29 +88,33 @@ def tree(argv: list[str], ups: int, *, prelude: str = "", **fields: object) -> I
         yield Tree(guardian, cookie, lines, writers[0])
 
 
-def test_stop_kills_all_at_once() -> None:
-    with tree(python(STUBBORN), 4) as stubborn:
+@everywhere
+def test_stop_kills_all_at_once(kernel: str) -> None:
+    with tree(python(STUBBORN), 4, kernel=kernel) as stubborn:
         stubborn.guardian.send({"op": "stop", "id": 1})
         assert stubborn.ended() == (-9, 4, "stop")
 
 
-def test_stop_takes_no_polite_step() -> None:
-    with tree(python(POLITE), 1) as polite:
+@everywhere
+def test_stop_takes_no_polite_step(kernel: str) -> None:
+    with tree(python(POLITE), 1, kernel=kernel) as polite:
         polite.guardian.send({"op": "stop", "id": 1})
         assert polite.ended() == (-9, 1, "stop")
 
 
+@everywhere
 @pytest.mark.parametrize("reason", ["eof", "sigterm"])
-def test_steps_are_taken_before_the_kill(reason: str) -> None:
-    with tree(python(POLITE), 1, orphan=[[23, 0], [15, 15_000]]) as polite:
+def test_steps_are_taken_before_the_kill(reason: str, kernel: str) -> None:
+    with tree(python(POLITE), 1, kernel=kernel, orphan=[[23, 0], [15, 15_000]]) as polite:
         end(polite.guardian, reason)
         assert polite.lines.next() == "bye"
         assert polite.ended() == (5, 0, reason)
 
 
+@everywhere
 @pytest.mark.parametrize("reason", ["eof", "sigterm"])
-def test_kill_follows_steps_that_did_not_help(reason: str) -> None:
-    with tree(python(STUBBORN), 4, orphan=[[15, 20]]) as stubborn:
+def test_kill_follows_steps_that_did_not_help(reason: str, kernel: str) -> None:
+    with tree(python(STUBBORN), 4, kernel=kernel, orphan=[[15, 20]]) as stubborn:
         end(stubborn.guardian, reason)
         assert stubborn.ended() == (-9, 4, reason)
 
@@ -107,22 +126,25 @@ def end(guardian: Guarded, reason: str) -> None:
         os.kill(guardian.pid, signal.SIGTERM)
 
 
-def test_what_outlives_the_child_is_killed() -> None:
-    with tree(python(POLITE, "outlives"), 1) as polite:
+@everywhere
+def test_what_outlives_the_child_is_killed(kernel: str) -> None:
+    with tree(python(POLITE, "outlives"), 1, kernel=kernel) as polite:
         os.write(polite.begin, b"x")
         assert polite.ended() == (0, 1, None)
 
 
-def test_what_outlives_the_child_gets_its_own_steps() -> None:
-    with tree(python(POLITE, "outlives"), 1, leftover=[[15, 15_000], [9, 0]]) as polite:
+@everywhere
+def test_what_outlives_the_child_gets_its_own_steps(kernel: str) -> None:
+    with tree(python(POLITE, "outlives"), 1, kernel=kernel, leftover=[[15, 15_000], [9, 0]]) as polite:
         os.write(polite.begin, b"x")
         assert polite.lines.next() == "bye"
         assert polite.ended() == (0, 0, None)
 
 
-def test_stop_cuts_the_steps_short() -> None:
+@everywhere
+def test_stop_cuts_the_steps_short(kernel: str) -> None:
     ignore = POLITE.replace("SIGTERM, leave", "SIGTERM, signal.SIG_IGN")
-    with tree(python(ignore, "outlives"), 1, leftover=[[15, 60_000]]) as left:
+    with tree(python(ignore, "outlives"), 1, kernel=kernel, leftover=[[15, 60_000]]) as left:
         os.write(left.begin, b"x")
         assert left.guardian.frame() == {"ev": "exit", "code": 0}
         assert left.guardian.ask("signal", sig=15, to="child")["n"] == 0
@@ -231,31 +253,58 @@ def test_missing_features_are_replaced(prelude: str) -> None:
         assert stubborn.ended() == (-9, 4, "eof")
 
 
-NO_TREE = {
-    "no prctl": ("sys.modules['_ctypes'] = None;", STUBBORN),
-    "no process list": (
-        "import guardian_kernel as kernel; kernel.PROC = kernel.CHILDREN_FILES = False;",
-        STUBBORN.replace("os.setsid()", "pass"),
-    ),
-}
+NO_LISTS = "import guardian_kernel as kernel; kernel.PROC = kernel.CHILDREN_FILES = False;"
 
 
-@pytest.mark.parametrize(("prelude", "source"), NO_TREE.values(), ids=NO_TREE)
 @pytest.mark.parametrize("reason", ["eof", "sigterm", "exit"])
-def test_children_that_can_be_reached_are_killed_without_a_tree(prelude: str, source: str, reason: str) -> None:
-    with tree(python(source), 4, prelude=prelude) as stubborn:
+def test_the_group_is_killed_where_nothing_lists_processes(reason: str) -> None:
+    with tree(python(STUBBORN.replace("os.setsid()", "pass")), 4, prelude=NO_LISTS) as stubborn:
         if reason == "exit":
             assert stubborn.guardian.ask("signal", sig=9, to="child")["n"] == 1
         else:
             end(stubborn.guardian, reason)
         code, clean = stubborn.guardian.ending()
         assert (code, clean["left"]) == (-9, [])
-        if reason != "exit" or "PROC" in prelude:
-            eventually(lambda: not survivors(stubborn.cookie), "the end of the group")
-        else:
-            for pid in survivors(stubborn.cookie):
-                os.kill(pid, signal.SIGKILL)
-            eventually(lambda: not survivors(stubborn.cookie), "the end of the lost")
+        eventually(lambda: not survivors(stubborn.cookie), "the end of the group")
+
+
+@everywhere
+def test_what_a_killed_child_leaves_is_killed(kernel: str) -> None:
+    with tree(python(STUBBORN), 4, kernel=kernel) as stubborn:
+        assert stubborn.guardian.ask("signal", sig=9, to="child")["n"] == 1
+        # What is not its own the guardian cannot reap: init may take a moment.
+        assert stubborn.guardian.ending()[1]["left"] == []
+        eventually(lambda: not survivors(stubborn.cookie), "the end of all")
+
+
+HIDING = """
+import os, signal, sys
+for _ in range(3):
+    if os.fork() == 0:
+        if sys.argv[1:] == ["away"]:
+            os.setsid()
+        os.execve("/bin/sh", ["sh", "-c", "trap '' TERM; echo up; sleep 600; echo never"], {})
+os.write(1, b"up\\n")
+while True:
+    signal.pause()
+"""
+"""Three shells with empty environments and a sleep below each, in the group of their parent or each in its own."""
+
+
+@pytest.mark.parametrize("kernel", ALONE)
+@pytest.mark.parametrize("where", ["away", "near"])
+def test_what_has_lost_its_environment_is_found_when_it_was_seen_before(kernel: str, where: str) -> None:
+    with guarded(kernel=kernel) as guardian, pipes(3) as (readers, writers):
+        guardian.spawn(python(HIDING, where), [readers[0], writers[1], writers[2]])
+        lines = Lines(readers[1])
+        assert [lines.next() for _ in range(4)] == ["up"] * 4
+        pids: list[int] = []
+        while len(pids) < 6:
+            pids = [pid for pid, _start in guardian.ask("ps")["pids"]]
+        # Its parent is gone then, and there is no mark to find it by.
+        assert guardian.ask("signal", sig=9, to="child")["n"] == 1
+        assert guardian.ending()[1]["left"] == []
+        eventually(lambda: all(map(gone, pids)), "the end of all")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a child that a guardian may not signal")

@@ -14,6 +14,7 @@ import pytest
 from tests.process import guardian_driver
 from tests.process.guardian_driver import (
     COOKIE,
+    KERNELS,
     Lines,
     base_python,
     eventually,
@@ -78,6 +79,15 @@ ready()
 sleep()
 """
 
+POOLS = """
+import multiprocessing, time
+for how in ("fork", "spawn", "forkserver"):
+    multiprocessing.get_context(how).Process(target=time.sleep, args=(600,)).start()
+ready()
+sleep()
+"""
+"""The child, three sleepers, the fork server and the resource tracker."""
+
 ADVERSARIES = {
     "sleeping": (1, "ready(); sleep()"),
     "spinning": (1, "ready()\nwhile True: pass"),
@@ -98,9 +108,18 @@ ADVERSARIES = {
     "crowd of 200": (201, CROWD),
     "chain of 200": (201, CHAIN),
     "stopped crowd": (31, STOPPED_CROWD),
+    "multiprocessing": (6, POOLS),
     # Negative: at least so many. A comet has no fixed pid, and may be seen as its parent, itself, both or neither.
     "comets": (-10, COMETS),
 }
+
+# Comets alone: where init is a slow reaper, their zombies use up the pids of this machine.
+CASES = [
+    pytest.param(kernel, *case, id=f"{name}-{kernel}")
+    for kernel in KERNELS
+    for name, case in ADVERSARIES.items()
+    if kernel == "Linux" or name != "comets"
+]
 
 
 class Killable:
@@ -135,11 +154,11 @@ class Killable:
 
 
 @contextmanager
-def killable(source: str, *options: str) -> Iterator[Killable]:
+def killable(source: str, *options: str, kernel: str = "Linux") -> Iterator[Killable]:
     """A running child under a server that may be killed."""
     cookie = uuid.uuid4().hex
     spawn = json.dumps(order(python(PRELUDE + source), env={COOKIE: cookie, "PATH": os.environ["PATH"]}))
-    program = [base_python(), "-I", guardian_driver.__file__, spawn, *options]
+    program = [base_python(), "-I", guardian_driver.__file__, spawn, kernel, *options]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as server:
         try:
             running = Killable(server, cookie)
@@ -151,9 +170,9 @@ def killable(source: str, *options: str) -> Iterator[Killable]:
         running.wait_nothing_left()
 
 
-@pytest.mark.parametrize(("expected", "source"), ADVERSARIES.values(), ids=ADVERSARIES)
-def test_nothing_outlives_a_killed_server(expected: int, source: str) -> None:
-    with killable(source) as running:
+@pytest.mark.parametrize(("kernel", "expected", "source"), CASES)
+def test_nothing_outlives_a_killed_server(kernel: str, expected: int, source: str) -> None:
+    with killable(source, kernel=kernel) as running:
         if expected < 0:
             eventually(lambda: len(survivors(running.cookie)) >= -expected, "enough processes")
         else:
@@ -162,8 +181,9 @@ def test_nothing_outlives_a_killed_server(expected: int, source: str) -> None:
         running.wait_nothing_left()
 
 
-def test_pidfd_tells_when_another_process_holds_the_socket() -> None:
-    with killable("ready(); sleep()", "leak") as running:
+@pytest.mark.parametrize("kernel", [*KERNELS, "macOS without queues"])
+def test_the_end_of_the_server_is_seen_when_another_process_holds_the_socket(kernel: str) -> None:
+    with killable("ready(); sleep()", "leak", kernel=kernel) as running:
         running.server.kill()
         # Told by the process that inherited the socket: the lifeline never reached its end.
         assert running.until("exit")["code"] == -15
@@ -198,7 +218,8 @@ def test_server_killed_at_any_moment_of_the_start(milliseconds: int) -> None:
     cookie = uuid.uuid4().hex
     source = "import os; os.fork(); os.fork() or os.setsid(); import time; time.sleep(600)"
     spawn = json.dumps(order(python(source), env={COOKIE: cookie}))
-    with subprocess.Popen([base_python(), "-I", guardian_driver.__file__, spawn], stdout=subprocess.PIPE) as server:
+    program = [base_python(), "-I", guardian_driver.__file__, spawn, "Linux"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         # The moment of the kill is the case itself, not a way to wait for something.
         try:

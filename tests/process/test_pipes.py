@@ -215,7 +215,7 @@ def test_a_start_without_descriptors_leaves_nothing(tmp_path: Path, monkeypatch:
         raise OSError(errno.EAGAIN, "no process")
 
     monkeypatch.setattr(os, "posix_spawn", refuse)
-    with pytest.raises(OSError, match="no process"):
+    with pytest.raises(OSError, match="limit on processes"):
         start_worker(Root(), sys.executable, str(tmp_path), {}, Limits())
 
 
