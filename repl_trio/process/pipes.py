@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import struct
 import sys
 import termios
@@ -215,6 +216,19 @@ class PipeWriter:
                 # A regular file: it took a part because the disk is full or its limit reached. The next write says so.
                 await trio.lowlevel.checkpoint()
             self._write_queue()
+
+    async def deserted(self) -> None:
+        """Break the pipe as soon as nobody can read it any more, also while nothing is written. Needs Linux; elsewhere
+        the next write finds out."""
+        if sys.platform != "linux":
+            return
+        with select.epoll() as errors:
+            try:
+                errors.register(self._fd, 0)  # errors and hang-ups are always told
+            except OSError:
+                return  # a regular file
+            await trio.lowlevel.wait_readable(errors.fileno())
+            self.fail()
 
     def fail(self) -> None:
         """Give up on the other side: drop what is queued and wake everybody who waits."""

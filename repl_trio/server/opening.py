@@ -11,6 +11,7 @@ import os
 import select
 
 from ..wire.mcp import Answer, Call
+from .ending import CLOSED_STDIN, READS_NO_MORE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,10 +45,14 @@ class Link:
         self.handover = handover
 
 
-def exchange(claim: Claim, connection: Connection, decoder: LineDecoder, limits: Limits) -> Handover | None:
-    """Answer the opening exchange. None when the client is already gone: everything it asked has been answered."""
-    poll = select.poll()
-    poll.register(claim.receive_fd, select.POLLIN)
+def exchange(
+    claim: Claim, connection: Connection, decoder: LineDecoder, limits: Limits, wake: int | None = None
+) -> Handover | str:
+    """Answer the opening exchange. A string says why the client needs no more: what it asked has been answered.
+
+    `wake`: a descriptor that becomes readable when the server is told to end; the string is then empty.
+    """
+    poll = _poll(wake, claim.receive_fd, select.POLLIN)
     answered = False
     while True:
         if answered and not poll.poll(limits.opening_pause * 1000):
@@ -55,7 +60,8 @@ def exchange(claim: Claim, connection: Connection, decoder: LineDecoder, limits:
         try:
             chunk = os.read(claim.receive_fd, _READ)
         except BlockingIOError:
-            poll.poll()
+            if any(fd == wake for fd, _ in poll.poll()):
+                return ""
             continue
         except OSError:
             chunk = b""
@@ -66,23 +72,31 @@ def exchange(claim: Claim, connection: Connection, decoder: LineDecoder, limits:
                 return Handover(step, lines)
             if isinstance(step, Answer):
                 answered = True
-                if not _write(claim.send_fd, step.line, limits.shutdown_bound):
-                    return None
+                if not _write(claim.send_fd, step.line, limits.shutdown_bound, wake):
+                    return READS_NO_MORE
         if not chunk:
-            return None
+            return CLOSED_STDIN
 
 
-def _write(fd: int, line: bytes, bound: float) -> bool:
-    """Write a whole line; False when nobody reads it."""
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
+def _write(fd: int, line: bytes, bound: float, wake: int | None) -> bool:
+    """Write a whole line; False when nobody reads it, or when the server is told to end meanwhile."""
+    poll = _poll(wake, fd, select.POLLOUT)
     rest = memoryview(line)
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            if not poll.poll(bound * 1000):
+            ready = poll.poll(bound * 1000)
+            if not ready or any(found == wake for found, _ in ready):
                 return False
         except OSError:
             return False
     return True
+
+
+def _poll(wake: int | None, fd: int, event: int) -> select.poll:
+    poll = select.poll()
+    poll.register(fd, event)
+    if wake is not None:
+        poll.register(wake, select.POLLIN)
+    return poll

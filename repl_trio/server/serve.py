@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
-from ..process.stdio import claim
+from ..process.stdio import claim, fill_holes
 from ..wire.framing import LineDecoder
 from ..wire.mcp import Connection
 from .arguments import BadArguments, check
+from .ending import Ending
 from .opening import Link, exchange
 from .tools import implementation
 
@@ -20,33 +19,42 @@ if TYPE_CHECKING:
 
 
 def serve(settings: Settings) -> int:
-    """Serve one client on stdin and stdout until it leaves or a signal comes. Returns the exit status."""
-    _exit_on_signals()
+    """Serve one client on stdin and stdout until it leaves or a signal comes. Returns the exit status.
+
+    Every end is told in one line on stderr (`ending.Ending`), an end by a bug of ours as well.
+    """
+    fill_holes()  # first of all: a descriptor of ours must not become a closed stderr's
+    ending = Ending(settings.limits.shutdown_bound)
+    ending.receive_signals()
+    with ending:
+        _serve(settings, ending)
+    line = ending.say()
+    if settings.log_file is not None:
+        import logging
+
+        logging.getLogger("repl_trio.server").info("%s", line)
+    return ending.status
+
+
+def _serve(settings: Settings, ending: Ending) -> None:
     pipes = claim()
-    server = implementation(settings.limits)
-    connection = Connection(server, settings.limits.request_bytes)
-    decoder = LineDecoder(settings.limits.request_bytes)
-    handover = exchange(pipes, connection, decoder, settings.limits)
-    if handover is None:
+    try:
+        server = implementation(settings.limits)
+        connection = Connection(server, settings.limits.request_bytes)
+        decoder = LineDecoder(settings.limits.request_bytes)
+        handover = exchange(pipes, connection, decoder, settings.limits, ending.wake)
+        if isinstance(handover, str):
+            ending.begin(handover)
+            return
+        # The worker boots on the other core while this one imports trio.
+        from ..process.launch import Root  # brings `socket`, which the opening exchange does without
+
+        root = Root()
+        call = handover.call if not ending.begun else None
+        start = _head_start(root, settings, call, server.tools) if call is not None else None
+        _run_runtime(settings, Link(pipes, connection, decoder, handover), root, start, ending)
+    finally:
         pipes.release()
-        return 0
-    # The worker boots on the other core while this one imports trio.
-    from ..process.launch import Root  # brings `socket`, which the opening exchange does without
-
-    root = Root()
-    start = _head_start(root, settings, handover.call, server.tools) if handover.call is not None else None
-    status = _run_runtime(settings, Link(pipes, connection, decoder, handover), root, start)
-    pipes.release()
-    return status
-
-
-def _exit_on_signals() -> None:
-    """Until the runtime receives signals: nothing is held that would need an orderly end (a worker that was started
-    ahead goes with its lifeline). Also undoes a SIGINT that a shell's `&` left ignored."""
-    import _signal  # type: ignore[import-not-found,unused-ignore]  # no stub; `signal` costs 5 ms for its enums
-
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
-        _signal.signal(number, lambda _number, _frame: os._exit(0))
 
 
 def _head_start(root: Root, settings: Settings, call: Call, tools: list[dict[str, object]]) -> WorkerStart | None:
@@ -69,14 +77,18 @@ def _head_start(root: Root, settings: Settings, call: Call, tools: list[dict[str
         return None  # the runtime meets the same fault and reports it
 
 
-def _run_runtime(settings: Settings, link: Link, root: Root, start: WorkerStart | None) -> int:
+def _run_runtime(settings: Settings, link: Link, root: Root, start: WorkerStart | None, ending: Ending) -> None:
     """Import trio and what stands on it, and run. The collector is off meanwhile: it would scan half-built modules over
-    and over. What was imported is then left out of later collections."""
+    and over. What was imported is then left out of later collections. A signal that comes meanwhile ends the runtime
+    when it is there: what the client has asked is then answered."""
     import gc
 
     gc.disable()
-    from .app import run
-
+    try:
+        from .app import run
+    except ImportError as error:
+        ending.give_up(f"the installation is broken ({error})")
+        return
     gc.enable()
     gc.freeze()
-    return run(settings, link, root, start)
+    run(settings, link, root, start, ending)

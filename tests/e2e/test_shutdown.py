@@ -24,19 +24,12 @@ ENDLESS = {
 }
 
 
-def broken_stdout(client: Client) -> None:
-    client.close_stdout()
-    # The server finds out when it has something to say.
-    with contextlib.suppress(BrokenPipeError):
-        client.send("ping")
-
-
 ENDINGS: dict[str, Callable[[Client], None]] = {
     "EOF": Client.close_stdin,
     "SIGTERM": lambda client: client.signal(signal.SIGTERM),
     "SIGINT": lambda client: client.signal(signal.SIGINT),
     "SIGHUP": lambda client: client.signal(signal.SIGHUP),
-    "broken stdout": broken_stdout,
+    "broken stdout": Client.close_stdout,
 }
 
 
@@ -107,13 +100,6 @@ def test_requests_that_were_read_before_the_end_of_stdin_are_answered() -> None:
         assert client.wait(EXIT_BOUND) == 0
 
 
-@pytest.mark.parametrize("ending", ["EOF", "SIGTERM", "SIGINT", "SIGHUP"])
-def test_a_server_that_has_just_been_opened_ends(ending: str) -> None:
-    with Client() as client:
-        ENDINGS[ending](client)
-        assert client.wait(EXIT_BOUND) == 0
-
-
 @pytest.mark.parametrize("ending", ["SIGTERM", "SIGINT", "SIGHUP", "EOF"])
 def test_a_client_that_does_not_read_does_not_hold_the_server(ending: str) -> None:
     """Megabytes of answers wait, fewer than the server holds, and a cell runs."""
@@ -144,17 +130,6 @@ def test_a_client_that_never_reads_again_counts_as_gone() -> None:
                 client.send("tools/list")
         assert_over(client, members)
         client.close_stdout()
-
-
-def test_two_signals_end_the_server_like_one() -> None:
-    with Client() as client:
-        begin(client, ENDLESS["C"])
-        members = family(client)
-        client.signal(signal.SIGTERM)
-        client.signal(signal.SIGINT)
-        client.signal(signal.SIGTERM)
-        client.close_stdin()
-        assert_over(client, members)
 
 
 def test_atexit_and_finally_of_the_session_run_at_the_end() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from repl_trio.limits import DEFAULT, Limits
 from repl_trio.process.stdio import Claim
+from repl_trio.server.ending import CLOSED_STDIN, READS_NO_MORE
 from repl_trio.server.opening import Handover, exchange
 from repl_trio.server.tools import implementation
 from repl_trio.wire.framing import LineDecoder, Oversized
@@ -49,9 +50,9 @@ class Opening:
         os.close(fd)
         self.open.discard(fd)
 
-    def run(self, limits: Limits = DEFAULT) -> Handover | None:
+    def run(self, limits: Limits = DEFAULT, wake: int | None = None) -> Handover | str:
         claim = Claim(self.receive_fd, self.send_fd, [])
-        return exchange(claim, self.connection, self.decoder, limits)
+        return exchange(claim, self.connection, self.decoder, limits, wake)
 
     def answers(self) -> list[Message]:
         """Everything that was answered, judged; ends our reading."""
@@ -87,7 +88,7 @@ def ids(answers: list[Message]) -> list[object]:
 def test_it_hands_over_after_a_quiet_moment(opening: Opening) -> None:
     opening.send(HELLO, READY, request(2, "tools/list"), request(3, "ping"))
     handover = opening.run()
-    assert handover is not None
+    assert isinstance(handover, Handover)
     assert (handover.call, handover.lines) == (None, [])
     assert ids(opening.answers()) == [1, 2, 3]
 
@@ -102,7 +103,7 @@ def test_it_answers_the_modern_era_as_well(opening: Opening) -> None:
 def test_a_call_ends_it_and_what_came_behind_is_kept(opening: Opening) -> None:
     opening.send(HELLO, CALL, request(10, "ping"), request(11, "tools/list"))
     handover = opening.run()
-    assert handover is not None
+    assert isinstance(handover, Handover)
     assert handover.call is not None
     assert (handover.call.id, handover.call.arguments) == (9, {"code": "1"})
     assert [json.loads(line)["id"] for line in handover.lines if isinstance(line, bytes)] == [10, 11]
@@ -112,7 +113,7 @@ def test_a_call_ends_it_and_what_came_behind_is_kept(opening: Opening) -> None:
 def test_a_call_may_be_the_first_message(opening: Opening) -> None:
     opening.send(CALL)
     handover = opening.run()
-    assert handover is not None
+    assert isinstance(handover, Handover)
     assert handover.call is not None
     assert handover.call.tool == "execute_python"
     assert opening.answers() == []
@@ -132,7 +133,7 @@ def test_at_the_end_everything_has_been_answered(opening: Opening) -> None:
     opening.send(HELLO)
     opening.send(request(2, "ping"), end=b"")
     opening.hang_up()
-    assert opening.run() is None
+    assert opening.run() == CLOSED_STDIN
     assert ids(opening.answers()) == [1, 2]
 
 
@@ -142,7 +143,7 @@ def test_a_call_in_the_last_line_is_handed_over(opening: Opening) -> None:
     opening.send(CALL, end=b"")
     opening.hang_up()
     handover = opening.run()
-    assert handover is not None
+    assert isinstance(handover, Handover)
     assert handover.call is not None
     assert handover.call.id == 9
     assert ids(opening.answers()) == [1]
@@ -150,7 +151,7 @@ def test_a_call_in_the_last_line_is_handed_over(opening: Opening) -> None:
 
 def test_a_client_that_says_nothing_and_leaves(opening: Opening) -> None:
     opening.hang_up()
-    assert opening.run() is None
+    assert opening.run() == CLOSED_STDIN
     assert opening.answers() == []
 
 
@@ -158,7 +159,7 @@ def test_bad_lines_are_answered_and_do_not_end_it(opening: Opening) -> None:
     os.write(opening.to_server, b"not json\n[]\n\n\xff\n")
     opening.send(HELLO)
     opening.hang_up()
-    assert opening.run() is None
+    assert opening.run() == CLOSED_STDIN
     assert [answer.get("error", {}).get("code") for answer in opening.answers()] == [-32700, -32600, -32700, None]
 
 
@@ -175,7 +176,7 @@ def test_it_waits_for_a_client_that_is_slow_to_begin(opening: Opening) -> None:
         opening.oracle.sent(HELLO)
         os.write(opening.to_server, b"\n")
         handover = exchanged.result(BOUND)
-    assert handover is not None
+    assert isinstance(handover, Handover)
     assert ids(opening.answers()) == [1]
 
 
@@ -183,7 +184,7 @@ def test_a_client_that_does_not_read_is_given_up(opening: Opening) -> None:
     os.set_blocking(opening.to_server, False)
     limits = Limits.overridden({"shutdown_bound": "0.05"})
     opening.send(HELLO, *[request(number, "tools/list") for number in range(2, 200)])
-    assert opening.run(limits) is None
+    assert opening.run(limits) == READS_NO_MORE
 
 
 def test_a_client_that_reads_late_gets_all_of_it(opening: Opening) -> None:
@@ -199,17 +200,33 @@ def test_a_client_that_reads_late_gets_all_of_it(opening: Opening) -> None:
 
     thread = threading.Thread(target=reader)
     thread.start()
-    assert opening.run() is None
+    assert opening.run() == CLOSED_STDIN
     opening.close(opening.send_fd)
     thread.join(BOUND)
     assert not thread.is_alive()
     assert ids([opening.oracle.check(line) for line in b"".join(read).splitlines()]) == list(range(1, 40))
 
 
+@pytest.mark.parametrize("state", ["nothing said", "answered", "unread"])
+def test_a_server_that_is_told_to_end_leaves_it(opening: Opening, state: str) -> None:
+    wake, woken = os.pipe()
+    opening.open |= {wake, woken}
+    if state != "nothing said":
+        opening.send(HELLO)
+    if state == "unread":
+        os.set_blocking(opening.to_server, False)
+        opening.send(*[request(number, "tools/list") for number in range(2, 200)])
+    os.write(woken, b".")
+    # What was read is answered; an answer that nobody takes is not waited for.
+    assert opening.run(wake=wake) == ("" if state != "unread" else READS_NO_MORE)
+    if state == "answered":
+        assert ids(opening.answers()) == [1]
+
+
 def test_a_broken_stdout_ends_it(opening: Opening) -> None:
     opening.send(HELLO)
     opening.close(opening.from_server)
-    assert opening.run() is None
+    assert opening.run() == READS_NO_MORE
 
 
 def test_a_broken_stdin_is_an_end(opening: Opening) -> None:
@@ -218,7 +235,7 @@ def test_a_broken_stdin_is_an_end(opening: Opening) -> None:
     handed = os.open(os.devnull, os.O_WRONLY)  # reading from it fails with EBADF
     try:
         claim = Claim(handed, opening.send_fd, [])
-        assert exchange(claim, opening.connection, opening.decoder, DEFAULT) is None
+        assert exchange(claim, opening.connection, opening.decoder, DEFAULT) == CLOSED_STDIN
     finally:
         os.close(handed)
     assert opening.answers() == []
