@@ -56,7 +56,14 @@ class MemoryWatch:
             if not self.mib:
                 return
             idle = 0 if watched.busy else idle + 1
-            resident = await _resident(watched.guard.child_pid) if watched.busy else 0
+            try:
+                resident = await _resident(watched.guard.child_pid) if watched.busy else 0
+            except _Unwatchable as error:
+                watched.overrun(
+                    f"The worker's memory cannot be watched ({error}), and its limit is {self.mib} MiB, so it was "
+                    "killed. Repair the installation, or start the server with --max-memory-mib 0"
+                )
+                return
             if resident > self.mib * MIB and watched.busy:
                 watched.overrun(
                     f"The worker used {resident // MIB} MiB of memory; its limit is {self.mib} MiB, so it was killed"
@@ -64,17 +71,27 @@ class MemoryWatch:
                 return
 
 
+class _Unwatchable(Exception):
+    """The system does not tell what a process holds. A bound that nobody looks after must not pass in silence."""
+
+
 async def _resident(pid: int | None) -> int:
-    """Resident bytes of a process; 0 when it has ended."""
+    """Resident bytes of a process; 0 when it has ended. Raises `_Unwatchable`."""
     if pid is None:
         return 0
     if _Library.psutil is None:
-        # On first use and in a thread: loading it takes as long as a hundred answers.
-        _Library.psutil = await trio.to_thread.run_sync(importlib.import_module, "psutil")
+        try:
+            # On first use and in a thread: loading it takes as long as a hundred answers.
+            _Library.psutil = await trio.to_thread.run_sync(importlib.import_module, "psutil")
+        except Exception as error:  # noqa: BLE001 - a broken library fails as it likes
+            raise _Unwatchable(f"psutil cannot be loaded: {type(error).__name__}: {error}") from None
+    psutil = _Library.psutil
     try:
-        return int(_Library.psutil.Process(pid).memory_info().rss)
-    except _Library.psutil.Error:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
         return 0
+    except Exception as error:  # noqa: BLE001 - as above
+        raise _Unwatchable(f"{type(error).__name__}: {error}") from None
 
 
 class _Library:
