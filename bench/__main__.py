@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import floors, output
+from bench import floors, guardian, output
 from bench.client import Client
-from bench.figures import FIGURES, SERVER, TWO_HOP, Sample
+from bench.figures import FIGURES, SERVER, TWO_HOP, Figure, Sample
 from bench.measures import PLAN, Effort, Measure, Plan, Side
 from bench.process import MeasureError
 from bench.report import document, rows, table
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         except MeasureError as error:
             print(f"bench: {error}", file=sys.stderr)
             return 1
-        bench = Bench(server, two_hop, _effort(options), output.PLAN if options.output else PLAN)
+        bench = Bench(server, two_hop, _effort(options), _group(options)[0])
         load = os.getloadavg()[0]
         bench.run()
     return _report(bench, {**_about(server, options), "server": name, "load_before": load}, options)
@@ -96,10 +96,12 @@ def main(arguments: Sequence[str]) -> int:
 def _report(bench: Bench, about: dict[str, Any], options: argparse.Namespace) -> int:
     """Print and write what was found; the exit status."""
     own = options.server is None or options.targets
-    found = rows(bench.recorded, with_targets=own, figures=output.FIGURES if options.output else FIGURES)
+    found = rows(bench.recorded, with_targets=own, figures=_group(options)[1])
     print(f"{about['command']}  ({about['server']}), Python {about['python']}, {about['cpus']} CPUs")
     print(f"{about['rounds']} rounds, {about['calls']} calls a round, load before {about['load_before']:.2f}")
     print(table(found, about["probe"]), flush=True)
+    if options.guardian:
+        print(guardian.spans(found), flush=True)
     for side, left in bench.left_behind().items():
         if left:
             print(f"processes that outlived the {side} and were killed: {left}")
@@ -111,6 +113,13 @@ def _report(bench: Bench, about: dict[str, Any], options: argparse.Namespace) ->
             Path(options.json).write_text(text + "\n")
     missed = any(not verdict.met for row in found for verdict in row.verdicts)
     return int(own and (bool(bench.failures) or (options.check and missed)))
+
+
+def _group(options: argparse.Namespace) -> tuple[Plan, tuple[Figure, ...]]:
+    """What is measured, and what is reported of it."""
+    if options.guardian:
+        return guardian.PLAN, guardian.FIGURES
+    return (output.PLAN, output.FIGURES) if options.output else (PLAN, FIGURES)
 
 
 def _first_look(name: str, command: tuple[str, ...], cwd: str, options: argparse.Namespace | None) -> tuple[Side, str]:
@@ -172,7 +181,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--targets", action="store_true", help="judge the server of --server by our targets")
     parser.add_argument("--check", action="store_true", help="exit 1 when our own server misses a target")
-    parser.add_argument("--output", action="store_true", help="measure floods of output instead of everything else")
+    groups = parser.add_mutually_exclusive_group()
+    groups.add_argument("--output", action="store_true", help="measure floods of output instead of everything else")
+    groups.add_argument("--guardian", action="store_true", help="measure our guardians instead of everything else")
     parser.add_argument("--rounds", type=_count, metavar="N", help="interleaved rounds (9; with --quick 3)")
     parser.add_argument("--calls", type=_count, metavar="N", help="calls a round where calls are cheap (1000; 100)")
     parser.add_argument(

@@ -28,10 +28,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The median of the rounds' medians, and the 95th percentile found alike, in the unit of the samples."""
+    """The median of the rounds' medians, the 95th percentile found alike, and the least and the most of all values, in
+    the unit of the samples."""
 
     median: float
     p95: float
+    least: float
+    most: float
     blocked: bool
     rounds: int
 
@@ -101,7 +104,9 @@ def summarise(samples: Sequence[Sample]) -> Summary | None:
         p95 = statistics.median(percentile95(sample.values) for sample in samples)
     else:
         p95 = percentile95([value for sample in samples for value in sample.values])
-    return Summary(statistics.median(medians), p95, any(sample.blocked for sample in samples), len(samples))
+    every = [value for sample in samples for value in sample.values]
+    blocked = any(sample.blocked for sample in samples)
+    return Summary(statistics.median(medians), p95, min(every), max(every), blocked, len(samples))
 
 
 def percentile95(values: Sequence[float]) -> float:

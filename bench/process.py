@@ -148,6 +148,15 @@ class MeasuredProcess:
         shares = [pss for _, pss in held if pss is not None]
         return Memory(sum(rss for rss, _ in held), sum(shares) if len(shares) == len(held) else None)
 
+    @property
+    def pid(self) -> int:
+        """Of the process itself."""
+        return self._process.pid
+
+    def below(self) -> list[psutil.Process]:
+        """Everything that it has started, directly or not."""
+        return self._tree()[1:]
+
     def own(self) -> tuple[float, int]:
         """What the process alone has used and holds: seconds of processor time, and bytes of RSS."""
         process = psutil.Process(self._process.pid)

@@ -64,7 +64,14 @@ def _summary(figure: Figure, recorded: Recorded, side: str) -> Summary | None:
     summary = summarise(recorded.get((figure.key, side), ()))
     if summary is None:
         return None
-    return Summary(figure.scaled(summary.median), figure.scaled(summary.p95), summary.blocked, summary.rounds)
+    return Summary(
+        median=figure.scaled(summary.median),
+        p95=figure.scaled(summary.p95),
+        least=figure.scaled(summary.least),
+        most=figure.scaled(summary.most),
+        blocked=summary.blocked,
+        rounds=summary.rounds,
+    )
 
 
 def _met(row: Row, target: Target) -> bool:

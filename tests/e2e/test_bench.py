@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from bench import output
+from bench import guardian, output
 from bench.figures import SERVER, SPINNER, TWO_HOP, Sample
 from bench.report import Row, rows
 from bench.surface import shows
@@ -81,6 +81,23 @@ def test_the_output_group_has_every_figure(tmp_path: Path) -> None:
     assert report["figures"].keys() == {figure.key for figure in output.FIGURES}
     for figure in report["figures"].values():
         assert_measured(figure["server"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no root guardian")
+def test_the_guardian_group_has_every_figure(tmp_path: Path) -> None:
+    done = bench("--guardian", "--quick", "--rounds", "1", "--calls", "20", "--json", "figures.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "figures.json").read_text())
+    assert report["failures"] == []
+    assert report["left_behind"] == {SERVER: 0, TWO_HOP: 0}
+    assert report["figures"].keys() == {figure.key for figure in guardian.FIGURES}
+    for key, figure in report["figures"].items():
+        summary = figure["server"]
+        assert_measured(summary)
+        assert 0 < summary["least"] <= summary["median"] <= summary["most"]
+        assert all(floor["ratio"] for floor in figure["floors"])
+        if key in guardian.ENDS:
+            assert f"{figure['title']}: least {summary['least']:.1f}, median" in done.stdout
 
 
 def test_a_share_is_judged_in_percent() -> None:
