@@ -69,6 +69,15 @@ class Server:
         """Write a request. Raises `Gone`."""
         if self.held or self.ended.is_set():
             raise Gone
+        return await self._ask(method, params, what)
+
+    async def last(self, tool: str) -> Request:
+        """Let no more requests out and write one call behind all that are on their way: an answer to it means that the
+        server has read them. Raises `Gone`."""
+        self.held = True
+        return await self._ask("tools/call", {"name": tool, "arguments": {}}, tool)
+
+    async def _ask(self, method: str, params: Message, what: str) -> Request:
         self._numbers += 1
         request = Request(self._numbers, what or method)
         self.requests[request.number] = request

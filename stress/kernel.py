@@ -130,6 +130,14 @@ class Footprint:
         self.processes = len(below(server))
         self.threads = process.num_threads()
 
+    def within(self, start: Footprint) -> bool:
+        """Whether this is no more than at the start. One thread more may be idle: it ends by itself after a while."""
+        return (
+            self.descriptors <= start.descriptors
+            and self.processes <= start.processes
+            and self.threads <= start.threads + 1
+        )
+
     def __str__(self) -> str:
         return f"{self.descriptors} descriptors, {self.processes} processes, {self.threads} threads"
 

@@ -198,14 +198,11 @@ class Life:
         with trio.move_on_after(SETTLE_BOUND):
             while not server.ended.is_set():
                 now = Footprint(server.pid)
-                if now.descriptors <= start.descriptors and now.processes <= start.processes:
+                if now.within(start):
                     break
                 await trio.sleep(0.05)
         words = f"{now} after {start}: {[kernel.describe(pid) for pid in kernel.below(server.pid)]}"
-        fair = now.descriptors <= start.descriptors and now.processes <= start.processes
-        self.record.check("back to the start after all sessions closed", fair, words)
-        threads = f"{now.threads} threads after {start.threads}"
-        self.record.check("back to the start after all sessions closed", now.threads <= start.threads + 1, threads)
+        self.record.check("back to the start after all sessions closed", now.within(start), words)
         self.record.remarks.append(f"footprint: {start} at the start, {now} at the end")
 
     def _judge_memory(self, seconds: float) -> None:
@@ -241,9 +238,7 @@ class Life:
 
     async def _count(self, server: Server) -> None:
         """Let no more requests out and wait until the server has read those that are."""
-        last = await server.begin("python_health")
-        server.held = True
-        await server.result(last)
+        await server.result(await server.last("python_health"))
 
     # -- the end -----------------------------------------------------------------------------------------------
 

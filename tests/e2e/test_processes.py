@@ -10,6 +10,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import psutil
@@ -32,6 +33,9 @@ from tests.e2e.watch import (
 
 GONE_BOUND = 3.0
 """seconds. For everything below a server that was killed; 1 is promised."""
+
+FLAT = 1_000_000
+"""bytes. By how much a server may be larger in the second half of many rounds than in the first."""
 
 TREE = """\
 import json, os, subprocess, sys
@@ -269,7 +273,42 @@ def test_the_rest_of_a_killed_generation_goes_with_it(client: Client) -> None:
 # -- growth ----------------------------------------------------------------------------------------------------
 
 
-def test_two_hundred_resets_leave_nothing(client: Client) -> None:
+class Growth:
+    """What a server holds, before and after many rounds of the same thing: not more of anything."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.server = psutil.Process(client.process.pid)
+        self.start = self.held()
+        self.threads = self.server.num_threads()
+        self.memory: list[int] = []
+
+    def held(self) -> tuple[int, int]:
+        """How many processes below the server, how many descriptors."""
+        return len(self.client.descendants()), self.server.num_fds()
+
+    def look(self) -> None:
+        """After each round: the resident size."""
+        self.memory.append(self.client.rss())
+
+    def check(self) -> None:
+        """Hold the end against the start, and the second half against the first."""
+        assert self.held() == self.start
+        # One more may rest in trio's cache for a while: what looks at memory is imported in one.
+        assert self.server.num_threads() <= self.threads + 1
+        half = len(self.memory) // 2
+        assert median(self.memory[half:]) - median(self.memory[:half]) < FLAT, self.memory
+
+
+@pytest.fixture
+def forgetful() -> Iterator[Client]:
+    """A server that keeps few results: with as many as usual its memory would grow until all of them are there."""
+    with Client("--limit", "runs_retained=2") as opened:
+        yield opened
+
+
+def test_two_hundred_resets_leave_nothing(forgetful: Client) -> None:
+    client = forgetful
     sessions = [client.default_session(), *(client.structured("python_session_open")["session_id"] for _ in range(3))]
 
     def reset_all(number: int) -> None:
@@ -280,17 +319,37 @@ def test_two_hundred_resets_leave_nothing(client: Client) -> None:
             result = client.result(request)["structuredContent"]
             assert (result["value"], result["generation"]) == (number, number)
 
-    reset_all(1)
-    reset_all(2)
-    server = psutil.Process(client.process.pid)
-    before = (len(client.descendants()), server.num_fds(), server.num_threads())
-    # A guardian and a worker each, and the root.
-    assert before[0] == 9
-    for number in range(3, 53):
+    for number in range(1, 5):
         reset_all(number)
-    assert (len(client.descendants()), server.num_fds()) == before[:2]
-    # One thread more may rest in trio's cache for a while (what looks at memory is imported in one).
-    assert server.num_threads() <= before[2] + 1
+    growth = Growth(client)
+    # A guardian and a worker each, and the root.
+    assert growth.start[0] == 9
+    for number in range(5, 55):
+        reset_all(number)
+        growth.look()
+    growth.check()
+
+
+def test_two_hundred_sessions_leave_nothing(forgetful: Client) -> None:
+    client = forgetful
+
+    def come_and_go() -> None:
+        opened = [client.start_call("python_session_open") for _ in range(4)]
+        sessions = [client.result(request)["structuredContent"]["session_id"] for request in opened]
+        cells = [client.start_call("execute_python", code="6 * 7", session_id=name) for name in sessions]
+        assert [client.result(request)["structuredContent"]["value"] for request in cells] == [42] * 4
+        closed = [client.start_call("python_session_close", session_id=name) for name in sessions]
+        assert all(client.result(request)["structuredContent"]["closed"] for request in closed)
+
+    client.execute("1")
+    for _ in range(4):
+        come_and_go()
+    growth = Growth(client)
+    assert growth.start[0] == 3
+    for _ in range(50):
+        come_and_go()
+        growth.look()
+    growth.check()
 
 
 def test_many_deaths_leave_nothing(client: Client) -> None:

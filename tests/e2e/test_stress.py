@@ -1,4 +1,4 @@
-"""scripts/stress from outside: a bounded sample holds, and a server that breaks its word makes it fail loudly."""
+"""scripts/stress from outside: a minute of it holds, and a server that breaks its word makes it fail loudly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BOUND = 100.0
-"""seconds. The sample, the steps that are under way at its end, and the last look at the markers."""
+BOUND = 110.0
+"""seconds. The minute, the steps that are under way at its end, and the last look at the markers."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing can hide from a child subreaper")
 
@@ -39,8 +39,8 @@ def stress(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def test_a_sample_holds() -> None:
-    done = stress(ROOT, "--seconds", "30", "--sessions", "6")
+def test_a_minute_holds() -> None:
+    done = stress(ROOT, "--seconds", "60")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all invariants hold" in done.stdout
     checks = {name.strip(): int(count) for name, count in re.findall(r"^  (\D+?) {2,}(\d+) +0$", done.stdout, re.M)}
@@ -59,10 +59,10 @@ def test_a_server_that_breaks_its_word_is_found_out(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     broken = tmp_path / "repl_trio" / "session" / "interrupt.py"
     source = broken.read_text()
-    told = "await generation.guard.signal(SIGKILL, RUN, since=run.since)"
+    told = "signal(SIGKILL, RUN, since=run.since)"
     assert told in source
-    broken.write_text(source.replace(told, "await trio.lowlevel.checkpoint()"))
-    done = stress(tmp_path, "--seconds", "10", "--sessions", "6", "--seed", "2")
+    broken.write_text(source.replace(told, "signal(0, RUN, since=run.since)"))
+    done = stress(tmp_path, "--seconds", "5", "--sessions", "6", "--seed", "2")
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"!! (no late marker|a stopped run's processes are gone)", done.stdout), done.stdout
 
