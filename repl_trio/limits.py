@@ -20,6 +20,8 @@ class Limits:
     """bytes of UTF-8. One cell; agents send whole modules, nobody types more."""
     result_bytes: int = 40_000
     """bytes of JSON. Text and structuredContent of one result together; clients cap near 25k tokens."""
+    detail_bytes: int = 12_000
+    """bytes of JSON. What `detail` adds to the text and structuredContent of one `python_health`, sessions aside."""
     progress_interval: float = 1.0
     """seconds. Between two progress notifications of one call: a person sees movement, the wire stays quiet."""
     progress_line: int = 160

@@ -56,6 +56,15 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done to stop a run: which, how many seconds after the first, and how many processes it met."""
+
+    name: str
+    after: float
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionResult:
     """How a run ended. `state` describes the namespace afterwards, `state_reset` says that it was new before.
 
@@ -82,3 +91,4 @@ class ExecutionResult:
     exit_code: int | None = None
     lost: str | None = None  # how the namespace before this run was lost, when nobody asked for that
     artifacts: tuple[Artifact, ...] = ()  # in the order in which they were finished
+    steps: tuple[Step, ...] = ()  # how it was stopped

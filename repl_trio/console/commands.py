@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from .. import __version__
-from ..session import containment
+from ..session import containment, standing
 from ..session.run import Run
 from ..session.session import Session
 from ..session.sessions import Sessions
-from .tree import Births, tree
+from ..session.tree import nodes
 
 _CODE = 60  # characters of a cell's first line in `:runs`
 
@@ -21,17 +21,16 @@ _CODE = 60  # characters of a cell's first line in `:runs`
 class Commands:
     """What each command does to the default session. `quit` is set by `:quit`."""
 
-    def __init__(self, sessions: Sessions, births: Births) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         self.quit = False
         self._sessions = sessions
-        self._births = births
         self._started = trio.current_time()
         self._commands: dict[str, tuple[Callable[[], Awaitable[str]], str]] = {
             ":health": (self._health, "the session, its worker and what holds it"),
             ":runs": (self._runs, "the runs whose results are kept"),
             ":cancel": (self._cancel, "stop the active run (while a cell runs, that is Ctrl-C)"),
             ":reset": (self._reset, "end the worker now; the next cell starts a new one with an empty namespace"),
-            ":tasks": (self._tasks, "the nursery tree of this process"),
+            ":tasks": (self._tasks, "what might be stuck: guardians, threads, and the nursery tree of this process"),
             ":quit": (self._quit, "leave, like Ctrl-D and exit()"),
             ":help": (self._help, "this list"),
         }
@@ -65,6 +64,7 @@ class Commands:
             lines.append(f"worker: {generation.machine.state}, pid {generation.guard.child_pid}")
             level = containment.level(subreaper=generation.guard.subreaper)
             lines.append(f"containment: {level}: {containment.details(level)}")
+            lines += [f"  {fault}" for fault in generation.guard.faults]
             below = await generation.guard.descendants()
             lines += [f"processes below the guardian: {', '.join(map(str, below))}"] if below else []
         return "\n".join(lines)
@@ -89,7 +89,10 @@ class Commands:
         return "The worker has ended and the namespace is gone; the next cell starts a new one."
 
     async def _tasks(self) -> str:
-        return tree(self._births)
+        session = self._sessions.default
+        words = standing.in_words(standing.of_session(session))
+        lines = [f"session {session.id}: {words or 'no worker'}", *standing.lines(self._sessions.watch)]
+        return "\n".join(lines + [node.line() for node in nodes()])
 
     async def _quit(self) -> str:
         self.quit = True

@@ -18,6 +18,7 @@ import trio
 
 from .. import __version__
 from ..errors import ReplError
+from ..process.named import named
 from ..process.stdio import Outputs
 from ..session.run import Run
 from ..session.sessions import Sessions, open_sessions
@@ -27,7 +28,6 @@ from .commands import Commands
 from .conclusion import of_cell
 from .streams import Streams, open_streams
 from .terminal import Terminal
-from .tree import Births
 
 _FAREWELLS = ("exit()", "quit()")  # in a cell they would end nothing: what they raise is its outcome
 
@@ -36,9 +36,8 @@ def converse(settings: Settings) -> None:
     """Talk until Ctrl-D, `:quit`, `exit()`, SIGTERM, SIGHUP or the end of the terminal. No worker is left then."""
     terminal = Terminal(settings.environment.get("TERM"))
     outputs = Outputs()
-    births = Births()
     try:
-        trio.run(_converse, settings, terminal, outputs, births, instruments=[births])
+        trio.run(_converse, settings, terminal, outputs)
     except KeyboardInterrupt:
         pass  # before the signals were received: nothing had been started
     finally:
@@ -46,13 +45,16 @@ def converse(settings: Settings) -> None:
         terminal.restore()
 
 
-async def _converse(settings: Settings, terminal: Terminal, outputs: Outputs, births: Births) -> None:
+async def _converse(settings: Settings, terminal: Terminal, outputs: Outputs) -> None:
+    trio.lowlevel.current_task().name = named("talks")
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
         async with open_streams(outputs) as streams, open_sessions(settings) as sessions:
-            talk = _Conversation(settings, sessions, streams, terminal, births)
+            talk = _Conversation(settings, sessions, streams, terminal)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(talk.on_signal, received, nursery.cancel_scope)
-                nursery.start_soon(talk.on_broken, streams, nursery.cancel_scope)
+                nursery.start_soon(talk.on_signal, received, nursery.cancel_scope, name=named("hears signals"))
+                nursery.start_soon(
+                    talk.on_broken, streams, nursery.cancel_scope, name=named("hears of a lost terminal")
+                )
                 await talk.hold()
                 nursery.cancel_scope.cancel()
 
@@ -60,14 +62,12 @@ async def _converse(settings: Settings, terminal: Terminal, outputs: Outputs, bi
 class _Conversation:
     """One user at one terminal, over the default session."""
 
-    def __init__(
-        self, settings: Settings, sessions: Sessions, streams: Streams, terminal: Terminal, births: Births
-    ) -> None:
+    def __init__(self, settings: Settings, sessions: Sessions, streams: Streams, terminal: Terminal) -> None:
         self._limits = settings.limits
         self._sessions = sessions
         self._streams = streams
         self._terminal = terminal
-        self._commands = Commands(sessions, births)
+        self._commands = Commands(sessions)
         self._run: Run | None = None
         sessions.default.tap = streams
 

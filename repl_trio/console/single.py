@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable
 
 import trio
 
+from ..process.named import named
 from ..process.stdio import Outputs
 from ..session.generation import Generation
 from ..session.run import Run
@@ -50,8 +51,8 @@ async def _run_single(settings: Settings, cell: Cell, conclude: Conclude, output
                 sessions.default.tap = streams
                 run = sessions.default.begin(cell)
                 ending = _Ending(settings, sessions, run)
-                nursery.start_soon(ending.on_signal, received)
-                nursery.start_soon(ending.on_broken, streams)
+                nursery.start_soon(ending.on_signal, received, name=named("hears signals"))
+                nursery.start_soon(ending.on_broken, streams, name=named("hears of a broken output"))
                 await run.answered.wait()
                 assert run.result is not None
                 conclusion = conclude(run.result, sessions.default.generation)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
+from ..process.named import named
 from ..process.pipes import BrokenPipe, PipeWriter
 from ..process.stdio import Outputs
 
@@ -69,7 +70,7 @@ async def open_streams(outputs: Outputs) -> AsyncIterator[Streams]:
     streams = Streams(outputs)
     async with trio.open_nursery() as nursery:
         for name in ("stdout", "stderr"):
-            nursery.start_soon(streams.own, name)
+            nursery.start_soon(streams.own, name, name=named(f"writes {name}"))
         yield streams
         nursery.cancel_scope.cancel()
 

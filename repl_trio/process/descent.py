@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 
 _COMMAND = 200  # characters of a command line
+_CONDITIONS = {"R": "running", "S": "sleeping", "I": "sleeping", "D": "blocked", "T": "stopped", "t": "traced"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ def below(pid: int, most: int) -> tuple[list[Descendant], int]:
         return _by_psutil(pid, most)
     pids = _descendants(pid)
     return [found for each in pids[:most] if (found := _describe(each)) is not None], len(pids)
+
+
+def condition(pid: int) -> str:
+    """What a process does now, in a word: `sleeping`, `running`, `stopped`, `blocked`, `traced` or `ended`."""
+    if sys.platform != "linux":
+        return _condition_by_psutil(pid)
+    status = _read(f"/proc/{pid}/stat")
+    return _CONDITIONS.get(status[status.rfind(")") + 2 :][:1], "ended")
 
 
 def _descendants(pid: int) -> list[int]:
@@ -72,10 +81,21 @@ def _by_psutil(pid: int, most: int) -> tuple[list[Descendant], int]:
     for process in processes[:most]:
         try:
             began = process.create_time()
-            found.append(Descendant(process.pid, _one_line(" ".join(process.cmdline())), 0, time.time() - began))
+            age = time.time() - began
+            found.append(Descendant(process.pid, _one_line(" ".join(process.cmdline())), int(began), age))
         except psutil.Error:
             continue
     return found, len(processes)
+
+
+def _condition_by_psutil(pid: int) -> str:
+    import psutil  # as in _by_psutil
+
+    try:
+        said = psutil.Process(pid).status()
+    except psutil.Error:
+        return "ended"
+    return "ended" if said in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else str(said)
 
 
 def _one_line(command: str) -> str:

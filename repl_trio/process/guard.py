@@ -7,6 +7,7 @@ wire is described in `docs/guardian.md`.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -20,8 +21,14 @@ from ..wire import jsontext
 from ..wire.framing import LineDecoder, Oversized
 from .launch import Launch
 from .moment import Moment
+from .named import named
+from .pending import Pending
 from .reap import reap
 from .root import RootWatch
+
+_FAULTS, _FAULT = 8, 400  # sentences, characters
+
+_log = logging.getLogger("repl_trio.process")
 
 
 class Guard:
@@ -40,7 +47,8 @@ class Guard:
         self.error: str | None = None  # why the command could not be executed
         self.exit_code: int | None = None
         self.clean: dict[str, object] | None = None
-        self.subreaper = False
+        self.subreaper = False  # whether everything that detaches itself comes back to the guardian
+        self.faults: list[str] = []  # what the system withholds from it, each with its fix
         self.started = trio.Event()
         self.exited = trio.Event()
         self.gone = trio.Event()
@@ -51,6 +59,19 @@ class Guard:
         self._answers: dict[int, dict[str, object]] = {}
         self._next_id = 1
         self._silent = False  # the socket has ended
+        self._asked = Pending()
+        self._began = trio.current_time()
+        self._ending: float | None = None  # since when nothing but the end is to come
+
+    @property
+    def pending(self) -> tuple[str, float] | None:
+        """What is waited for from the guardian, and since when on trio's clock; None when nothing is."""
+        asked = self._asked.oldest()
+        if asked is not None or self.gone.is_set():
+            return asked
+        if self._ending is not None:
+            return "the end of everything below it", self._ending
+        return None if self.started.is_set() else ("its start", self._began)
 
     async def signal(self, number: int, target: str, *, since: Moment | None = None) -> int:
         """Send a signal to `child`, `group`, `run` or `tree`; how many processes got it.
@@ -79,12 +100,17 @@ class Guard:
 
     def stop(self) -> None:
         """Ask for the end of everything, without waiting: `gone` tells when it is done."""
+        self._end_begins()
         self._send({"op": "stop", "id": 0})
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGCONT)  # somebody may have stopped it
 
     def give_up(self) -> None:
         """End a guardian that does not answer: its death kills the child (parent-death signal). `gone` follows."""
         if self.gone.is_set():
             return
+        self._end_begins()
         with suppress(ProcessLookupError):
             if self._process is not None:
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
@@ -100,7 +126,7 @@ class Guard:
         answered = self._waiting[number] = trio.Event()
         try:
             self._send({**operation, "id": number})
-            with trio.move_on_after(self._limits.guardian_ack) as scope:
+            with self._asked.wait(_in_words(operation)), trio.move_on_after(self._limits.guardian_ack) as scope:
                 await answered.wait()
             if scope.cancelled_caught:
                 self.give_up()
@@ -133,6 +159,10 @@ class Guard:
         with suppress(OSError):  # already disconnected
             self._socket.shutdown(socket.SHUT_WR)
 
+    def _end_begins(self) -> None:
+        if self._ending is None:
+            self._ending = trio.current_time()
+
     async def _listen(self, scope: trio.CancelScope) -> None:
         """Read records until the guardian's end, then release everybody who waits.
 
@@ -144,6 +174,7 @@ class Guard:
                     if not all(self._record(line) for line in self._decoder.feed(chunk)):
                         break  # no guardian of ours speaks like this: closing the lifeline ends whatever it is
                 self._release()
+                self._end_lone_child()
                 if self._number is not None:
                     # A guardian that was killed could end nothing: the root does, and says when nothing is left.
                     await self._watch.ended(self._number, self.pid)
@@ -151,9 +182,19 @@ class Guard:
             self._release()
             self.gone.set()
 
+    def _end_lone_child(self) -> None:
+        """End the child of a guardian that was killed, where neither a parent-death signal nor a root does."""
+        if self.subreaper or self.clean is not None or self.exit_code is not None or self.child_pid is None:
+            return
+        with suppress(OSError):  # it has ended
+            # It leads its session until its end: a stranger with its pid hardly would.
+            if os.getsid(self.child_pid) == self.child_pid:
+                os.killpg(self.child_pid, signal.SIGKILL)
+
     def _release(self) -> None:
         """The guardian will say nothing any more: let nobody wait for it."""
         self._silent = True
+        self._end_begins()
         self._shut()
         self.exited.set()
         self.started.set()
@@ -189,6 +230,7 @@ class Guard:
         elif event == "exit":
             code = record.get("code")
             self.exit_code = code if type(code) is int else None
+            self._end_begins()
             self.exited.set()
         elif event == "clean":
             self.clean = record
@@ -204,7 +246,25 @@ class Guard:
         self.child_pid = pid if type(pid) is int else None
         self.error = error if type(error) is str else None
         self.subreaper = record.get("subreaper") is True
+        faults = record.get("faults")
+        self.faults = [str(fault)[:_FAULT] for fault in faults[:_FAULTS]] if type(faults) is list else []
+        for fault in self.faults:
+            if fault not in self._watch.faults:
+                self._watch.faults.add(fault)
+                _log.warning("containment: %s", fault)
         self.started.set()
+
+
+def _in_words(operation: dict[str, object]) -> str:
+    number = operation.get("sig")
+    if not isinstance(number, int):
+        return "its list of processes"
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    target = operation["to"]
+    return f"the acknowledgement of {name} to {'worker' if target == 'child' else target}"
 
 
 @asynccontextmanager
@@ -218,10 +278,11 @@ async def open_guard(launch: Launch, watch: RootWatch, limits: Limits) -> AsyncI
     listening = trio.CancelScope(shield=True)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(guard._listen, listening)
+            nursery.start_soon(guard._listen, listening, name=named("hears its guardian"))
             try:
                 if launch.number is not None:
                     await watch.forked(launch.number)
+                    guard.error = guard.error or watch.refused.pop(launch.number, None)
                 yield guard
             finally:
                 with trio.move_on_after(limits.guardian_clean, shield=True):

@@ -11,7 +11,8 @@ _NEWEST = "/proc/sys/kernel/ns_last_pid"
 
 
 class Moment:
-    """`ticks`: the clock tick since boot, the unit of a process's start time. `newest`: the last pid given out.
+    """`ticks`: the clock tick since boot, the unit of a process's start time; on macOS the second since the epoch.
+    `newest`: the last pid given out.
 
     A tick is 10 ms long, and a process that a cell started is often followed by the next cell within one: the pid then
     tells which of the two it belongs to. `newest` is 0 where the system does not say.
@@ -47,7 +48,7 @@ class Clock:
     def now(self) -> Moment:
         """This moment."""
         if sys.platform != "linux":
-            return Moment(0, 0)
+            return Moment(int(time.time()), 0)
         newest = int(os.pread(self._fd, 32, 0)) if self._fd >= 0 else 0
         return Moment(int(time.clock_gettime(time.CLOCK_BOOTTIME) * self._hertz), newest)
 

@@ -19,9 +19,12 @@ from ..limits import Limits
 from ..wire import jsontext
 from ..wire.framing import LineDecoder, Oversized
 from .launch import Life, Root
+from .named import named
+from .pending import Pending
 from .reap import reap
 
 _ROUNDS = 5  # sweeps after one death: what is swept may leave children of its own
+_CONTINUE_STEP = 0.25  # seconds between two SIGCONTs to a root that owes an answer: somebody may have stopped it
 
 
 class RootWatch:
@@ -33,6 +36,9 @@ class RootWatch:
     def __init__(self, root: Root, limits: Limits) -> None:
         self.root = root
         self.guardians: set[int] = set()
+        self.pending = Pending()  # what is waited for from the root, or from the kernel after a guardian's end
+        self.refused: dict[int, str] = {}  # why there is no guardian, by the number of its fork
+        self.faults: set[str] = set()  # of the system, as guardians have told: each is logged once
         self._limits = limits
         self._forked: dict[int, trio.Event] = {}
         self._ended: dict[int, trio.Event] = {}
@@ -40,6 +46,7 @@ class RootWatch:
         self._sweeps = 0
         self._sweeping = trio.Lock()
         self._sweeper: Life | None = None  # the root that was last told to sweep
+        self._deaf = False  # what roots report is not heard any more
         self._began = trio.Event()
         root.began = self._notice
 
@@ -48,8 +55,15 @@ class RootWatch:
 
     async def run(self, scope: trio.CancelScope) -> None:
         """Follow each life, until `scope` is cancelled. It is shielded: guardians are waited for in every ending."""
-        with scope:
-            await self._follow_all()
+        try:
+            with scope:
+                await self._follow_all()
+        finally:
+            # Nobody hears a root any more: let nobody wait for what it would report.
+            self._deaf = True
+            for events in (self._forked, self._ended, self._swept):
+                for event in events.values():
+                    event.set()
 
     async def _follow_all(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -59,28 +73,42 @@ class RootWatch:
                 for life in self.root.lives:
                     if life.pid not in followed:
                         followed.add(life.pid)
-                        nursery.start_soon(self._follow, life)
+                        nursery.start_soon(self._follow, life, name=named(f"hears root guardian {life.pid}"))
                 await self._began.wait()
 
     async def forked(self, number: int) -> bool:
         """Wait for the guardian of this fork; False when it does not come. A root that does not answer is given up."""
-        event = self._event(self._forked, number)
-        with trio.move_on_after(self._limits.guardian_ack) as scope:
-            await event.wait()
-        if scope.cancelled_caught:
+        with self.pending.wait("a guardian to be forked"):
+            forked = await self._answer(self._event(self._forked, number), self._limits.guardian_ack)
+        if not forked:
             self.root.give_up()
-        return not scope.cancelled_caught
+        return forked
 
     async def ended(self, number: int, pid: int | None) -> None:
         """Wait until the guardian of this fork has been reaped and nothing that it left behind is there any more."""
-        with trio.move_on_after(self._limits.guardian_clean):
-            await self._event(self._ended, number).wait()
+        with self.pending.wait(f"the end of guardian {pid}"):
+            reported = await self._answer(self._event(self._ended, number), self._limits.guardian_clean)
+        if not reported:
+            self.root.give_up()  # what it had to end becomes ours, and the next root's to sweep
         if pid is not None:
             with trio.move_on_after(self._limits.guardian_ack):
                 await reap(pid)  # if its root was killed it is our child
             self.guardians.discard(pid)
         if not any(number in life.forks for life in self.root.lives):
             await self._sweep()
+
+    async def _answer(self, event: trio.Event, seconds: float) -> bool:
+        """Wait for what the root owes; False when it does not come.
+
+        A stopped root would leave what a killed guardian had to end, so it is continued, again and again.
+        """
+        deadline = trio.current_time() + seconds
+        while not event.is_set() and trio.current_time() < deadline:
+            if self.root.lives:
+                os.kill(self.root.lives[-1].pid, signal.SIGCONT)  # ours until it is reaped
+            with trio.move_on_at(min(deadline, trio.current_time() + _CONTINUE_STEP)):
+                await event.wait()
+        return event.is_set()
 
     def forget(self, number: int) -> None:
         """Nobody will ask for this fork any more."""
@@ -120,10 +148,17 @@ class RootWatch:
             # What comes after `forget` would pile up, a little for each worker there has ever been.
             events = self._forked if record.get("ev") == "forked" else self._ended
             self._event(events, number).set()
+            error = record.get("error")
+            if type(error) is str:
+                # There is no guardian, and so no record of its end.
+                self.refused[number] = error
+                self._event(self._ended, number).set()
 
-    @staticmethod
-    def _event(events: dict[int, trio.Event], number: int) -> trio.Event:
-        return events.setdefault(number, trio.Event())
+    def _event(self, events: dict[int, trio.Event], number: int) -> trio.Event:
+        event = events.setdefault(number, trio.Event())
+        if self._deaf:
+            event.set()
+        return event
 
     async def _sweep(self) -> None:
         """End the children of this process that are neither roots nor guardians: what a killed root had to look after.
@@ -147,8 +182,8 @@ class RootWatch:
         if not self.root.order({"op": "sweep", "id": number, "pids": orphans}):
             return False
         self._sweeper = self.root.lives[-1]
-        with trio.move_on_after(self._limits.guardian_clean):
-            await self._event(self._swept, number).wait()
+        with self.pending.wait(f"a sweep of {len(orphans)} processes"):
+            await self._answer(self._event(self._swept, number), self._limits.guardian_clean)
         self._swept.pop(number, None)
         return True
 
@@ -190,7 +225,7 @@ async def open_root(root: Root, limits: Limits) -> AsyncIterator[RootWatch]:
     following = trio.CancelScope(shield=True)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch.run, following)
+            nursery.start_soon(watch.run, following, name=named("hears of new root guardians"))
             try:
                 yield watch
             finally:
@@ -200,6 +235,7 @@ async def open_root(root: Root, limits: Limits) -> AsyncIterator[RootWatch]:
         # Not before those that read the sockets have ended.
         for life in root.lives:
             life.control.close()
+            os.kill(life.pid, signal.SIGCONT)  # ours until it is reaped; a stopped one would not see the end
             with trio.move_on_after(limits.guardian_ack, shield=True) as scope:
                 await reap(life.pid)
             if scope.cancelled_caught:

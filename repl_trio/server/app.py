@@ -1,7 +1,7 @@
 """The runtime of `serve`: the composition root, and the one tree of nurseries under it.
 
 ```
-root nursery                  deadline set at the first signal or EOF
+root nursery                  deadline set at the first reason to end
 |- signals
 |- writer                     one owner of the client's pipe
 |- reader                     one task and cancel scope per request
@@ -12,8 +12,8 @@ root nursery                  deadline set at the first signal or EOF
 from __future__ import annotations
 
 import logging
-import os
-import signal
+from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -22,6 +22,7 @@ from ..errors import ReplError
 from ..limits import Limits
 from ..process import cookie
 from ..process.launch import Root
+from ..process.named import named
 from ..process.pipes import BrokenPipe, PipeReader, PipeWriter
 from ..process.start import WorkerStart
 from ..session.sessions import Sessions, open_sessions
@@ -31,7 +32,9 @@ from ..wire.framing import Oversized
 from ..wire.mcp import Answer, Call, Cancel
 from .arguments import BadArguments, check
 from .content import Reply
+from .detail import Detail
 from .dispatch import Dispatch
+from .ending import BUG, CLOSED_STDIN, READS_NO_MORE, Ending, write_now
 from .opening import Handover, Link
 from .request import Request
 from .tools import tools
@@ -42,29 +45,48 @@ _log = logging.getLogger("repl_trio.server")
 class Server:
     """One client's requests, each a task with a cancel scope of its own (an `execute_python`'s is its run's).
 
-    `leaving` is set by whatever ends the server (EOF, a signal, a broken pipe); `drain` tells how long requests that
-    are already here may still take.
+    `leaving` is set by whatever ends the server (EOF, a signal, a broken pipe, a bug); `drain` tells how long requests
+    that are already here may still take.
     """
 
-    def __init__(self, link: Link, writer: PipeWriter, sessions: Sessions, settings: Settings) -> None:
+    def __init__(self, link: Link, writer: PipeWriter, sessions: Sessions, settings: Settings, ending: Ending) -> None:
         self.leaving = trio.Event()
         self.draining = trio.CancelScope()
         self.why = ""  # told to who waits for a run
         self._connection = link.connection
         self._decoder = link.decoder
         self._writer = writer
+        self._ending = ending
         self._reads = True  # the client takes its answers, as far as is known
         self._limits = settings.limits
         self._tools = {str(tool["name"]): tool for tool in tools(settings.limits)}
-        self._dispatch = Dispatch(sessions, settings, link.connection, self._send)
         self._requests: dict[jsonrpc.RequestId, Request] = {}
+        detail = Detail(sessions, self._requests, writer, settings.limits)
+        self._dispatch = Dispatch(sessions, settings, link.connection, self._send, detail)
         self._idle = trio.Event()
 
-    def leave(self, drain: float, why: str) -> None:
-        """Begin the end: requests that are here have `drain` more seconds. A later, harder reason cuts that short."""
+    def leave(self, drain: float, why: str, told: str = "") -> None:
+        """Begin the end: requests that are here have `drain` more seconds. A later, harder reason cuts that short.
+
+        `told`: what the runs are told, if it is not `why`.
+        """
+        self._ending.begin(why)
         self.draining.deadline = min(self.draining.deadline, trio.current_time() + drain)
-        self.why = self.why or why
+        self.why = self.why or told or why
         self.leaving.set()
+
+    async def keep(self, task: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Run a task of the root. If it fails, the one end that there is begins, and nothing is torn down."""
+        try:
+            await task(*arguments)
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # memory, recursion, an interrupt: each must end in order
+            bugs = error.split(trio.Cancelled)[1] if isinstance(error, BaseExceptionGroup) else error
+            if bugs is None:
+                raise
+            self._ending.fail(bugs)
+            self.leave(0.0, BUG)
 
     async def idle(self) -> None:
         """Wait until every request that is here has been answered."""
@@ -78,13 +100,24 @@ class Server:
             self._accept(handover.call, nursery)
         for line in handover.lines:
             self._line(line, nursery)
-        while chunk := await reader.receive():
-            for line in self._decoder.feed(chunk):
-                await self._let_client_read()
+        lines: deque[bytes | Oversized] = deque()
+        try:
+            while chunk := await reader.receive():
+                lines += self._decoder.feed(chunk)
+                while lines:
+                    await self._let_client_read()
+                    self._line(lines.popleft(), nursery)
+        except trio.Cancelled:
+            # The end came by a signal: what the client has written before it saw that is answered as well.
+            for chunk in reader.drain():
+                lines += self._decoder.feed(chunk)
+            for line in lines:
                 self._line(line, nursery)
+            raise
         for line in self._decoder.finish():
             self._line(line, nursery)
-        self.leave(self._limits.eof_drain, "the client closed stdin; a longer `eof_drain` waits for what still runs")
+        told = f"{CLOSED_STDIN}; a longer `eof_drain` waits for what still runs"
+        self.leave(self._limits.eof_drain, CLOSED_STDIN, told)
 
     async def _let_client_read(self) -> None:
         """Wait a moment for a client that has much to read.
@@ -137,7 +170,8 @@ class Server:
             return self._send(self._encode(call, refusal))
         self._requests[call.id] = request
         if request.run is None or not request.rests_on_run:
-            nursery.start_soon(self._answer, request)
+            name = named(f"answers request {request.name} {call.tool}")
+            nursery.start_soon(self.keep, self._answer, request, name=name)
         elif request.run.finished:
             self._settle(request)
         else:
@@ -159,6 +193,9 @@ class Server:
             with request.scope:
                 line = await self._line_for(request)
         finally:
+            if line is None and not request.cancelled:
+                what = f"the server ends ({self.why or BUG}); what this {request.call.tool} call did is not known"
+                line = jsonrpc.encode_error(request.call.id, jsonrpc.INTERNAL_ERROR, what)
             self._finish(request, line)
 
     def _finish(self, request: Request, line: bytes | None) -> None:
@@ -192,48 +229,80 @@ class Server:
         try:
             self._writer.send_now(line)
         except BrokenPipe:
-            self.leave(0.0, "the client's pipe broke")
+            self.leave(0.0, READS_NO_MORE)
 
 
-def run(settings: Settings, link: Link, root: Root, start: WorkerStart | None) -> int:
-    """Run the server until its client leaves or a signal comes. Returns the exit status."""
+def run(settings: Settings, link: Link, root: Root, start: WorkerStart | None, ending: Ending) -> None:
+    """Run the server until there is a reason to end, and end it. Raises what has failed outside its tasks."""
     _configure_logging(settings)
-    trio.run(_serve, settings, link, root, start, strict_exception_groups=True)
-    return 0
+    trio.run(_serve, settings, link, root, start, ending, strict_exception_groups=True)
 
 
-async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart | None) -> None:
-    limits = settings.limits
+async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart | None, ending: Ending) -> None:
+    trio.lowlevel.current_task().name = named("serves")
     reader = PipeReader(link.pipes.receive_fd)
-    writer = PipeWriter(link.pipes.send_fd, unread=limits.unread_bytes)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async with trio.open_nursery() as tasks:
-            tasks.start_soon(writer.run)
+    writer = PipeWriter(link.pipes.send_fd, unread=settings.limits.unread_bytes)
+    async with trio.open_nursery() as tasks:
+        try:
             async with open_sessions(settings, root) as sessions:
                 if start is not None:
                     sessions.adopt(start)
-                server = Server(link, writer, sessions, settings)
+                server = Server(link, writer, sessions, settings, ending)
+                ending.left = partial(_left, sessions)
+                keep = server.keep
+                tasks.start_soon(keep, writer.run, name=named("writes to the client"))
+                tasks.start_soon(keep, _leave_on_signal, server, ending, name=named("hears signals"))
+                tasks.start_soon(keep, _leave_on_broken_pipe, writer, server, name=named("hears of a broken pipe"))
+                tasks.start_soon(keep, writer.deserted, name=named("watches whether the client reads"))
+                tasks.start_soon(keep, _sweep, settings.limits, name=named("sweeps after killed servers"))
                 async with trio.open_nursery() as requests:
-                    tasks.start_soon(_leave_on_signal, signals, server)
-                    tasks.start_soon(_leave_on_broken_pipe, writer, server)
-                    tasks.start_soon(_sweep, limits)
-                    requests.start_soon(server.receive, reader, link.handover, requests)
-                    await server.leaving.wait()
-                    _leave_by_force_after(limits.shutdown_bound)
-                    tasks.cancel_scope.deadline = trio.current_time() + 0.9 * limits.shutdown_bound
+                    requests.start_soon(
+                        keep, server.receive, reader, link.handover, requests, name=named("reads requests")
+                    )
+                    await _until_leaving(server, ending)
+                    tasks.cancel_scope.deadline = trio.current_time() + ending.until(0.9)
                     await _drain(server)
+                    ending.take_stock()
                     # Cancels the runs, which answers their requests; then the workers go.
                     await sessions.shutdown(server.why)
-                    await server.idle()
+                    # What waits for something else, a session that is being opened, is not waited for.
+                    with trio.move_on_after(settings.limits.eof_drain):
+                        await server.idle()
                     requests.cancel_scope.cancel()
-            await _flush(writer, limits)
+        finally:
+            ending.overdue = trio.current_time() >= tasks.cancel_scope.deadline
+            # The client may take its last answers, for a moment, also when everything else has been cancelled.
+            with trio.move_on_after(min(settings.limits.eof_drain, ending.until(0.95)), shield=True):
+                await writer.flushed()
+            ending.unread = writer.unread
             tasks.cancel_scope.cancel()
+
+
+async def _until_leaving(server: Server, ending: Ending) -> None:
+    try:
+        await server.leaving.wait()
+    finally:
+        # Cancelled here, something around the sessions has failed: from now on the bound holds as well.
+        ending.begin(BUG)
+
+
+def _left(sessions: Sessions) -> tuple[int, int]:
+    """How many runs are not finished and how many workers are not gone."""
+    known = (*sessions.all, *sessions.closing)
+    runs = sum(session.active is not None and not session.active.finished for session in known)
+    return runs, sum(session.generation is not None and not session.generation.over.is_set() for session in known)
 
 
 async def _sweep(limits: Limits) -> None:
     """End what servers that were killed with all their guardians have left behind. Not beside the first cell."""
     await trio.sleep(limits.sweep_delay)
-    if killed := await trio.to_thread.run_sync(cookie.sweep, abandon_on_cancel=True):
+    try:
+        killed = await trio.to_thread.run_sync(cookie.sweep, abandon_on_cancel=True)
+    except (OSError, RuntimeError) as error:
+        # No descriptor or no thread left: no reason to end a server that works.
+        _log.warning("could not look for what servers that are gone have left behind: %s", error)
+        return
+    if killed:
         _log.warning("killed %d processes that a server which is gone had left behind", killed)
 
 
@@ -243,32 +312,33 @@ async def _drain(server: Server) -> None:
         await server.idle()
 
 
-def _leave_by_force_after(seconds: float) -> None:
-    """Exit with 0 at the bound, whatever the loop does then. The end of this process closes every lifeline, and the
-    guardians kill what is left."""
-    signal.signal(signal.SIGALRM, lambda _number, _frame: os._exit(0))
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-async def _flush(writer: PipeWriter, limits: Limits) -> None:
-    with trio.move_on_after(limits.eof_drain):
-        await writer.flushed()
-
-
-async def _leave_on_signal(signals: object, server: Server) -> None:
-    async for number in signals:  # type: ignore[attr-defined]  # trio does not export the type
-        _log.info("signal %s", number)
-        server.leave(0.0, "the server was told to end by a signal")
+async def _leave_on_signal(server: Server, ending: Ending) -> None:
+    """The first one, which may have come while the runtime was being loaded. More change nothing."""
+    await trio.lowlevel.wait_readable(ending.wake)
+    _log.info("%s", ending.signal)
+    server.leave(0.0, ending.signal, f"the server was told to end by {ending.signal}")
 
 
 async def _leave_on_broken_pipe(writer: PipeWriter, server: Server) -> None:
     await writer.broken.wait()
-    server.leave(0.0, "the client's pipe broke")
+    server.leave(0.0, READS_NO_MORE)
+
+
+class _Stderr:
+    """stderr as logging writes to it, without waiting for whoever reads it."""
+
+    def write(self, text: str) -> None:
+        write_now(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
 
 
 def _configure_logging(settings: Settings) -> None:
-    """Logs go to stderr or the log file, never to stdout; a stderr that is closed is no reason to fail."""
-    target: logging.Handler = logging.FileHandler(settings.log_file) if settings.log_file else logging.StreamHandler()
+    """Logs go to stderr or the log file, never to stdout; a stderr that is closed, or that nobody reads, is no reason
+    to fail or to wait."""
+    target: logging.Handler
+    target = logging.FileHandler(settings.log_file) if settings.log_file else logging.StreamHandler(_Stderr())
     target.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.raiseExceptions = False
     logger = logging.getLogger("repl_trio")

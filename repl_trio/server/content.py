@@ -151,8 +151,10 @@ def _fit_page(run: Run, result: ExecutionResult, after: str, room: int) -> _Fitt
 
 def _room(result: ExecutionResult | None, limits: Limits, taken: int = 0) -> int:
     """Bytes of JSON that parts which stand in both forms may take together, when `taken` bytes go to something else."""
-    names = 0 if result is None else cost(_few(result.background_tasks) + _few(result.background_threads))
-    return (limits.result_bytes - FRAMEWORK - names - taken) // 2
+    others = 0
+    if result is not None:
+        others = cost(_few(result.background_tasks) + _few(result.background_threads)) + 2 * cost(_steps(result))
+    return (limits.result_bytes - FRAMEWORK - others - taken) // 2
 
 
 def _few(names: Sequence[str]) -> list[str]:
@@ -286,10 +288,18 @@ def _structured(run: Run, fitted: _Fitted, result: ExecutionResult) -> Params:
         "background_tasks": _few(result.background_tasks) or None,
         "background_threads": _few(result.background_threads) or None,
         "exit_code": result.exit_code,
+        "steps": _steps(result) or None,
         "next": fitted.more,
     }
     structured.update((key, value) for key, value in optional.items() if value is not None)
     return structured
+
+
+def _steps(result: ExecutionResult) -> list[Params]:
+    """How a run was stopped: what was done when, in milliseconds after the first step."""
+    return [
+        {"step": step.name, "after_ms": round(step.after * 1000), "processes": step.processes} for step in result.steps
+    ]
 
 
 def _text(fitted: _Fitted, result: ExecutionResult, about_artifacts: list[str]) -> str:
@@ -301,6 +311,9 @@ def _text(fitted: _Fitted, result: ExecutionResult, about_artifacts: list[str]) 
         parts.append(fitted.return_value)
     if fitted.error is not None:
         parts.append(fitted.error)
+    met = [f"{step.name} ({step.after:.2f} s)" for step in result.steps if step.processes]
+    if met:
+        parts.append(f"[stopped by: {', '.join(met)}]")
     if result.state == CLEARED:
         parts.append("[state: cleared]")
     parts += about_artifacts

@@ -12,8 +12,8 @@ import trio
 
 from .. import __version__
 from ..errors import ReplError, SessionRequired, UnknownRun
-from ..process.descent import Descendant
-from ..session import containment
+from ..process.named import named
+from ..session import containment, standing
 from ..session.run import Run
 from ..session.session import Session
 from ..session.sessions import Sessions
@@ -24,29 +24,33 @@ from ..wire.mcp import Call, Connection
 from . import artifacts, content
 from .arguments import BadArguments
 from .content import Reply
+from .described import describe, describe_run, line_of, quietness
+from .detail import Detail
 from .request import Request
-from .sizes import within
+from .sizes import FRAMEWORK, cost, within
 
 #: Tools whose refusals look like a run's result, because that is what their callers read.
 _RUN_TOOLS = ("execute_python", "python_start", "python_run")
 _BEGINNING_TOOLS = ("execute_python", "python_start")
 
 
-PROCESSES = 10
-"""processes of one session in a report. More are counted."""
-
-
 class Dispatch:
     """The tools over the session layer. `send` puts a line on the wire without waiting (progress notifications)."""
 
     def __init__(
-        self, sessions: Sessions, settings: Settings, connection: Connection, send: Callable[[bytes], None]
+        self,
+        sessions: Sessions,
+        settings: Settings,
+        connection: Connection,
+        send: Callable[[bytes], None],
+        detail: Detail,
     ) -> None:
         self._sessions = sessions
         self._settings = settings
         self._limits = settings.limits
         self._connection = connection
         self._send = send
+        self._detail = detail
         self._opened = trio.current_time()
         # Answered in the step that read the call, because no waiting is needed: a cell behind a cancel finds it done.
         self._at_once: dict[str, Callable[[Call], Reply]] = {
@@ -186,7 +190,7 @@ class Dispatch:
         """Wait until `run` is answered, at most `wait` seconds (None: without end). Tells progress if it is wanted."""
         if call.progress_token is not None and not run.answered.is_set() and wait != 0:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell_progress, run, call)
+                nursery.start_soon(self._tell_progress, run, call, name=named(f"tells progress of run {run.id}"))
                 await _answered(run, wait)
                 nursery.cancel_scope.cancel()
         else:
@@ -228,8 +232,8 @@ class Dispatch:
     async def _inspect(self, call: Call) -> Reply:
         session = self._session(call)
         described = self._describe(session)
-        described["runs"] = [_summary(run) for run in session.runs]
-        lines = [_session_line(described), f"{len(session.runs)} retained run(s)"]
+        described["runs"] = [describe_run(run) for run in session.runs]
+        lines = [line_of(described), f"{len(session.runs)} retained run(s)"]
         if call.arguments.get("include_namespace") is True:
             lines += self._show_names(await session.names(), described)
         return Reply("\n".join(lines), described)
@@ -254,8 +258,11 @@ class Dispatch:
     # -- health ------------------------------------------------------------------------------------------------
 
     def _health(self, call: Call) -> Reply:
-        sessions, lines = self._described()
+        detail = call.arguments.get("detail") is True
+        sessions, lines = self._described(detail=detail)
         limits = self._limits
+        contained, faults = self._containment()
+        lines += [f"containment: {fault}" for fault in faults]
         structured: Params = {
             "server": {
                 "name": "repl-trio",
@@ -269,53 +276,46 @@ class Dispatch:
             "sessions": sessions,
             "limits": {name: getattr(limits, name) for name in limits.names()},
             "broker": {"state": "absent"},
-            "containment": self._containment(),
+            "containment": contained,
             "execution": "trusted-local: cells run with the user's own rights, crash isolation, no sandbox",
         }
         head = f"repl-trio {__version__}, pid {os.getpid()}, healthy. {len(self._sessions.all)} session(s):"
-        return Reply("\n".join([head, *lines]), structured)
+        lines.insert(0, head)
+        if detail:
+            report, more = self._detail.report(limits.result_bytes - FRAMEWORK - cost([structured, *lines]))
+            structured |= report
+            lines += more
+        return Reply("\n".join(lines), structured)
 
-    def _containment(self) -> Params:
+    def _containment(self) -> tuple[Params, list[str]]:
+        """The level in force, and what the system withholds from guardians."""
         guards = [session.generation.guard for session in self._sessions.all if session.generation is not None]
         level = containment.level(subreaper=all(guard.subreaper for guard in guards) if guards else None)
-        return {"level": level, "details": containment.details(level)}
+        known: Params = {"level": level, "details": containment.details(level)}
+        faults = sorted({fault for guard in guards for fault in guard.faults})
+        return (known | {"faults": faults} if faults else known), faults
 
-    def _described(self) -> tuple[list[Params], list[str]]:
-        """The open sessions as far as a result holds them, and a line for each."""
-        everything = [self._describe(session) for session in self._sessions.all]
-        shown = within(everything, self._limits.result_bytes * 2 // 5)
-        lines = list(map(_session_line, shown))
+    def _described(self, *, detail: bool = False) -> tuple[list[Params], list[str]]:
+        """The open sessions as far as a result holds them, and a line for each.
+
+        In `detail` also those that are being closed, and those first that wait for something if not all of them fit.
+        """
+        sessions = [*self._sessions.all, *(self._sessions.closing if detail else ())]
+        everything = [
+            self._describe(session) | ({"detail": standing.of_session(session)} if detail else {})
+            for session in sessions
+        ]
+        room = self._limits.result_bytes * (9 if detail else 8) // 20
+        shown = within(everything, room)
+        if detail and len(shown) < len(everything):
+            shown = within(sorted(everything, key=quietness), room)
+        lines = list(map(line_of, shown))
         if len(shown) < len(everything):
             lines.append(f"and {len(everything) - len(shown)} more sessions, whose long paths do not fit")
         return shown, lines
 
     def _describe(self, session: Session) -> Params:
-        generation = session.generation
-        described: Params = {
-            "session_id": session.id,
-            "name": session.name,
-            "default": session is self._sessions.default,
-            "project": session.project,
-            "python": session.interpreter.path if session.interpreter else None,
-            "python_version": session.python_version,
-            "python_source": session.interpreter.source if session.interpreter else None,
-            "generation": session.generations,
-            "worker": generation.machine.state if generation is not None else "none",
-            "active_run": session.active.id if session.active is not None and not session.active.finished else None,
-            "age_s": round(trio.current_time() - session.opened, 3),
-            "max_memory_mib": session.memory_mib,
-        }
-        if generation is not None and generation.alive and generation.guard.child_pid is not None:
-            described["worker_pid"] = generation.guard.child_pid
-            processes, described["processes_total"] = generation.kept.look(generation.guard, PROCESSES)
-            described["processes"] = [_process(*one) for one in processes]
-        return described
-
-
-def _process(process: Descendant, run_id: str | None) -> Params:
-    """A process that a cell has left running, or that the active one has started."""
-    described: Params = {"pid": process.pid, "command": process.command, "age_s": round(process.age, 1)}
-    return described | ({"run_id": run_id} if run_id is not None else {})
+        return describe(session, default=session is self._sessions.default)
 
 
 async def _answered(run: Run, wait: float | None) -> None:
@@ -347,28 +347,3 @@ def _conditions(call: Call) -> _Conditions:
 
 def _seconds(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _summary(run: Run) -> Params:
-    summary: Params = {
-        "run_id": run.id,
-        "session_id": run.session_id,
-        "generation": run.generation,
-        "status": run.status,
-        "elapsed_ms": run.elapsed_ms,
-    }
-    if run.result is not None:
-        summary |= {"success": run.result.success, "state": run.result.state}
-        if run.result.error_code is not None:
-            summary["error_code"] = run.result.error_code
-    return summary
-
-
-def _session_line(described: Params) -> str:
-    mark = " (default)" if described["default"] else ""
-    active = f", running {described['active_run']}" if described["active_run"] else ""
-    python = described["python_version"] or described["python"] or "Python not chosen yet"
-    return (
-        f"{described['session_id']}{mark} {described['name']}: generation {described['generation']}, worker "
-        f"{described['worker']}{active}, {python}, {described['project']}"
-    )

@@ -8,18 +8,26 @@ from ..session.run import Run
 from ..session.session import Session
 from ..wire.mcp import Call
 
+_ID = 40  # characters of an id in a report
+
 
 class Request:
     """A call, the scope of its task and, once it has begun one, its run."""
 
-    __slots__ = ("call", "cancelled", "run", "scope", "session")
+    __slots__ = ("arrived", "call", "cancelled", "run", "scope", "session")
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self.arrived = trio.current_time()
         self.cancelled = False
         self.run: Run | None = None
         self.session: Session | None = None  # that a `python_run` looks at, or a close has begun to close
         self.scope = trio.CancelScope()
+
+    @property
+    def name(self) -> str:
+        """The client's id of it, printable and short: one may be anything and as long as a line."""
+        return ascii(self.call.id if isinstance(self.call.id, int) else self.call.id[:_ID])[: _ID + 2]
 
     @property
     def rests_on_run(self) -> bool:

@@ -30,6 +30,7 @@ RESULT = SUMMARY | {
     "background_tasks": "texts",
     "background_threads": "texts",
     "exit_code": "whole",
+    "steps": "objects",  # step, after_ms, processes: how the run was stopped
     "next": "text",
     "poll_tool": "text",
     "cancel_tool": "text",
@@ -72,6 +73,15 @@ SESSION = {
     "processes": "objects",  # pid, command, age_s, run_id: what cells have left running below the worker
     "processes_total": "whole",
 }
+_DETAIL = {
+    "root": "object",  # as session/standing.py has it, and so is `detail` of a session
+    "requests": "objects",  # unanswered, oldest first: id, tool, age_s, run_id, cancelled
+    "requests_total": "whole",
+    "unread_bytes": "whole",  # of answers
+    "threads": "whole",
+    "tasks": "objects",  # as session/tree.py's Node.fields, parents first
+    "tasks_total": "whole",
+}
 _SERVER = {
     "name": "text",
     "version": "text",
@@ -91,6 +101,7 @@ _KINDS: dict[str, Schema] = {
     "number": {"type": "number"},
     "any": {"type": ["object", "array", "string", "number", "boolean", "null"]},
     "texts": {"type": "array", "items": {"type": "string"}},
+    "object": {"type": "object"},
     "objects": {"type": "array", "items": {"type": "object"}},  # spelled out in three tools they would be long
     "numbers by name": {"type": "object", "additionalProperties": {"type": "number"}},
 }
@@ -108,11 +119,11 @@ def result() -> Schema:
 
 def health() -> Schema:
     return shape(
-        FAILURE | {"execution": "text", "limits": "numbers by name"},
+        FAILURE | {"execution": "text", "limits": "numbers by name"} | _DETAIL,
         ("server", shape(_SERVER)),
-        ("sessions", array(shape(SESSION))),
+        ("sessions", array(shape(SESSION | {"detail": "object"}))),
         ("broker", shape({"state": "text"})),
-        ("containment", shape({"level": "text", "details": "text"})),
+        ("containment", shape({"level": "text", "details": "text"}, ("faults", array({"type": "string"})))),
     )
 
 

@@ -29,6 +29,7 @@ kept for a while as an artifact: artifact_list, artifact_read.\
 
 _ID = 100  # bytes of an id or a cursor: ours are shorter
 _PATH = 4_096  # bytes: no kernel opens a longer one
+_MIB = 999_999_999  # mebibytes: as many digits as the command line takes
 
 _HINTS = {
     "reads": {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
@@ -163,7 +164,7 @@ def _health() -> Tool:
         "python_health",
         "What is going on, in milliseconds, whatever cells do: server, sessions with their ids, generations and active "
         "runs, limits, containment. Never starts Python.",
-        schemas.object_schema({}),
+        schemas.object_schema({"detail": flag("Show what is stuck: waits, open requests, tasks.")}),
         schemas.health(),
         "reads",
     )
@@ -174,7 +175,9 @@ def _open(limits: Limits) -> Tool:
         "name": text("A label.", limits.session_name_bytes),
         "project": text("Project directory, the cells' working directory; without it the server's.", _PATH),
         "python": text("Interpreter, CPython 3.10 or newer; without it chosen from the project.", _PATH),
-        "max_memory_mib": whole("Resident memory of its worker in MiB, 0 for no bound; without it the server's.", 0),
+        "max_memory_mib": whole(
+            "Resident memory of its worker in MiB, 0 for no bound; without it the server's.", 0, _MIB
+        ),
     }
     return _tool(
         "python_session_open",

@@ -177,6 +177,7 @@ class Generation:
         """The worker uses more memory than it may: kill it at once."""
         if self.current is not None and self.current.stop_reason is None:
             self.current.stop_reason = MEMORY_LIMIT
+            self.current.passed("kill", 1)
         self.end(death)
         self.guard.stop()
 
@@ -192,18 +193,10 @@ class Generation:
         self.leave()
         await self.over.wait()
 
-    async def close_worker(self) -> None:
-        """End the worker: `shutdown` frame, `stop_grace` for atexit handlers, SIGTERM, SIGKILL."""
-        if self.ordered and not self.guard.exited.is_set():
-            with suppress(BrokenPipe):  # it is ending by itself; the exit record follows
-                self._commands.send_now(frames.encode({"frame": "shutdown"}, self._limits.frame_bytes))
-            with trio.move_on_after(self._limits.stop_grace):
-                await self.guard.exited.wait()
-        if not self.guard.exited.is_set():
-            await self.guard.signal(signal.SIGTERM, "tree")
-            with trio.move_on_after(self._limits.stop_kill):
-                await self.guard.exited.wait()
-        await self.kill()
+    def ask_to_end(self) -> None:
+        """Tell the worker to run its atexit handlers and end."""
+        with suppress(BrokenPipe):  # it is ending by itself; the exit record follows
+            self._commands.send_now(frames.encode({"frame": "shutdown"}, self._limits.frame_bytes))
 
     async def kill(self) -> None:
         """SIGKILL to everything below the guardian. Afterwards the worker is dead, whatever its guardian does."""
@@ -360,10 +353,15 @@ class Generation:
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """What has to run for as long as the generation lives."""
-        pumps = [partial(self._pump, name) for name in self._streams]
-        return [self._commands.run, self._listen, self._watch, partial(self.memory.watch, self), *pumps]
+    def tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What has to run for as long as the generation lives, by what it does."""
+        return {
+            "writes frames": self._commands.run,
+            "reads frames": self._listen,
+            "waits for the worker's end": self._watch,
+            "watches the worker's memory": partial(self.memory.watch, self),
+            **{f"reads the worker's {name}": partial(self._pump, name) for name in self._streams},
+        }
 
     async def become_ready(self) -> None:
         """Wait for `ready`; `problem` says why it will not come."""

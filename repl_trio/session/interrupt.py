@@ -16,9 +16,9 @@ async def climb(rungs: Sequence[Rung], run: Run, generation: Generation, settle:
 
     Every signal is acknowledged by the guardian before the next step, so none can arrive later, at another cell. The
     climb begins `settle` seconds after the cell was sent at the earliest: by then the worker has begun it, and cannot
-    take the signal for a late one of the run before.
+    take the signal for a late one of the run before. What was done, and when, stands in the run's `steps` afterwards.
     """
-    started = max(trio.current_time(), run.sent + settle)
+    run.stopped = started = max(trio.current_time(), run.sent + settle)
     for rung in rungs:
         with trio.move_on_at(started + rung.after):
             await run.arrived.wait()
@@ -26,9 +26,11 @@ async def climb(rungs: Sequence[Rung], run: Run, generation: Generation, settle:
             return
         if rung.signal == SIGKILL:
             run.machine.advance("kill")
+            run.passed(rung.name, 1)
             await generation.kill()
         else:
             met = await generation.guard.signal(rung.signal, rung.target, since=run.since)
+            run.passed(rung.name, met)
             # A cell that goes on after its command was interrupted has been stopped all the same.
             run.touched = run.touched or (met > 0 and rung.target != WORKER)
 
@@ -38,5 +40,5 @@ async def clear(run: Run, generation: Generation) -> None:
 
     What it has written until then is the run's output, not the next one's.
     """
-    await generation.guard.signal(SIGKILL, RUN, since=run.since)
+    run.passed("clear", await generation.guard.signal(SIGKILL, RUN, since=run.since))
     generation.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -23,11 +24,14 @@ from ..values import (
     Artifact,
     Cell,
     ExecutionResult,
+    Step,
 )
 from ..wire.frames import Frame, FrameError
 from .artifacts import Artifacts
 from .capture import Capture
 from .items import Items
+
+_log = logging.getLogger(__name__)
 
 
 class Run:
@@ -59,6 +63,8 @@ class Run:
         self.sent = 0.0  # when the worker was given the cell, on trio's clock
         self.stop_reason: str | None = None  # TIMEOUT or CANCELLED, from the moment the ladder is due
         self.stop_detail = ""
+        self.stopped = 0.0  # when the first step of stopping it was due, on trio's clock
+        self.steps: list[Step] = []  # what was done since, each acknowledged by the guardian
         self.touched = False  # a signal of the ladder reached processes of this run
         self.lost: str | None = None  # how the namespace before this run was lost, if it was
         self.artifacts: list[Artifact] = []  # the finished ones, whether or not the session still keeps them
@@ -96,6 +102,13 @@ class Run:
             self.stop_reason = CANCELLED
             self.stop_detail = detail
             self.scope.cancel()
+
+    def passed(self, name: str, processes: int) -> None:
+        """A step of stopping this run is done; it met so many processes."""
+        self.stopped = self.stopped or trio.current_time()
+        step = Step(name, trio.current_time() - self.stopped, processes)
+        self.steps.append(step)
+        _log.debug("run %s: %s after %.3f s, met %d process(es)", self.id, name, step.after, processes)
 
     def write(self, stream: str, chunk: bytes) -> None:
         """Keep output of `stdout` or `stderr`."""
@@ -208,6 +221,7 @@ class Run:
             exit_code=_whole(reply.get("exit_code")),
             lost=self.lost,
             artifacts=tuple(self.artifacts),
+            steps=tuple(self.steps),
         )
 
     # -- what is kept outside ----------------------------------------------------------------------------------

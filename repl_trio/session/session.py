@@ -13,6 +13,7 @@ from ..errors import Busy, ReplError, RunCancelled, SessionClosing, StateChanged
 from ..limits import Limits
 from ..machines import ladder
 from ..machines import run as run_table
+from ..process.named import named
 from ..process.root import RootWatch
 from ..process.start import WorkerStart, start_worker
 from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
@@ -74,6 +75,12 @@ class Session:
         return self.generation is not None and self.generation.alive
 
     @property
+    def over(self) -> bool:
+        """Whether nothing of the session is going on: no run, and no worker that lives or is being ended."""
+        idle = self.active is None or self.active.finished
+        return idle and (self.generation is None or self.generation.over.is_set())
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """The retained runs, oldest first, the active one included."""
         return tuple(self._runs.values())
@@ -130,7 +137,7 @@ class Session:
         try:
             if not reset and self.alive:
                 self._send(run, self.generation)
-            self._surroundings.nursery.start_soon(self._lead, run)
+            self._surroundings.nursery.start_soon(self._lead, run, name=named(f"leads run {run.id}"))
         except ReplError as error:
             run.fail(error, self._state())
         except BaseException:  # only to undo: a run that nobody leads would keep the session busy for ever
@@ -250,7 +257,9 @@ class Session:
         if self.generation is not None:
             await self.generation.over.wait()  # two workers of one session would share its files and ports
         number = self.generations + 1
-        generation: Generation | ReplError = await self._surroundings.nursery.start(self._own, number, interpreter)
+        generation: Generation | ReplError = await self._surroundings.nursery.start(
+            self._own, number, interpreter, name=named(f"owns session {self.id}, generation {number}")
+        )
         if isinstance(generation, ReplError):
             raise generation
         if generation.problem is not None:

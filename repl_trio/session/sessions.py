@@ -18,6 +18,7 @@ from ..errors import (
     WorkerStartFailed,
 )
 from ..process.launch import Root
+from ..process.named import named
 from ..process.root import RootWatch, open_root
 from ..process.start import WorkerStart
 from ..settings import Settings
@@ -38,12 +39,23 @@ class Sessions:
         self._surroundings = Surroundings(nursery, watch, settings.limits, settings.environment, self._next_id)
         self._sessions: dict[str, Session] = {}
         self._probing = 0  # sessions on their way
+        self._closing: list[Session] = []  # forgotten, but not over
         self.default = self._new_default()
 
     @property
     def all(self) -> tuple[Session, ...]:
         """The open sessions, oldest first."""
         return tuple(self._sessions.values())
+
+    @property
+    def closing(self) -> tuple[Session, ...]:
+        """The sessions that no call reaches any more and that have not ended yet."""
+        return tuple(session for session in self._closing if not session.over)
+
+    @property
+    def watch(self) -> RootWatch:
+        """What is known of the root guardian."""
+        return self._surroundings.watch
 
     def get(self, session_id: str | None) -> Session:
         """An open session, the default one without an id. Raises `UnknownSession`."""
@@ -87,7 +99,8 @@ class Sessions:
 
     def forget(self, session: Session) -> None:
         """Take a session out, so that no further call reaches it; `close` then ends it. A default one is replaced."""
-        self._sessions.pop(session.id, None)
+        if self._sessions.pop(session.id, None) is not None:
+            self._closing.append(session)
         session.closing = True
         if session is self.default:
             self.default = self._new_default()
@@ -97,13 +110,14 @@ class Sessions:
         if session.id in self._sessions:
             self.forget(session)
         await session.close("its session was closed")
+        self._closing = list(self.closing)
 
     async def shutdown(self, why: str = "the server is shutting down") -> None:
         """Cancel all runs and stop all workers, in parallel, on the short ladder. `why` is told to who waits."""
         self._surroundings.shutting_down = True
         async with trio.open_nursery() as nursery:
             for session in self.all:
-                nursery.start_soon(session.close, why)
+                nursery.start_soon(session.close, why, name=named(f"closes session {session.id}"))
 
     def adopt(self, start: WorkerStart) -> None:
         """Give the default session a worker that was started ahead of the runtime."""

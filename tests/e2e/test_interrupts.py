@@ -76,6 +76,7 @@ def test_whatever_blocks_is_freed_and_the_namespace_stays(surroundings: str) -> 
                 ), case
                 assert "preserved" in result["error"], case
                 assert release < RELEASE_MS, case
+                assert [result["steps"][0]["step"], result["steps"][-1]["step"]] == ["interrupt", "clear"], case
                 after = client.execute("kept + 1")
                 assert (after["value"], after["generation"], after["state_reset"]) == (42, 1, False), case
 
@@ -93,6 +94,9 @@ def test_what_never_lets_go_is_killed_at_the_end_of_the_grace(surroundings: str,
         assert f'"<repl:{result["run_id"]}>", line {4 if way != "timeout" else 3}' in result["error"]
         assert "begun" in result["stdout"]
         assert 1_500 < release < KILL_MS
+        steps = [step["step"] for step in result["steps"]]
+        assert (steps[0], steps[-2:]) == ("interrupt", ["dump", "terminate"])
+        assert 2_000 <= result["steps"][-1]["after_ms"] < KILL_MS
         after = client.execute("'kept' in globals()")
         assert (after["value"], after["state_reset"], after["generation"]) == (False, True, 2)
         text = client.call("execute_python", code="1")["content"][0]["text"]
@@ -218,3 +222,18 @@ def test_health_answers_while_a_cell_is_being_interrupted() -> None:
         for _ in range(20):
             assert session_of(client)["active_run"] == run["run_id"]
         assert finished(client, run["run_id"])["state"] == "cleared"
+
+
+def test_every_stage_of_an_ending_is_in_the_debug_log() -> None:
+    with Client("--log-level", "debug") as client:
+        run = client.execute(SPINNING_C, timeout=TIMEOUT)["run_id"]
+        client.execute("1", reset=True)
+        client.close_stdin()
+        client.wait()
+        log = client.stderr()
+    for step in ("interrupt after 0.0", "insist after 0.", "dump after 1.9", "terminate after 2."):
+        assert f"run {run}: {step}" in log, log
+    ends = [line.partition(" repl_trio.session.lifetime: ")[2] for line in log.splitlines()]
+    stages = [stage.split(": ", 1)[1] for stage in ends if stage]
+    assert sum(stage.startswith("nothing is left") for stage in stages) == 2
+    assert "asked to end" in stages

@@ -125,7 +125,7 @@ def test_an_integral_float_is_an_integer() -> None:
 def test_an_unknown_argument_is_told_the_known_ones() -> None:
     reason = verdict("python_run", {"runid": "x"}) or ""
     assert re.search(r"run_id.*after.*wait.*session_id", reason)
-    assert "none" in (verdict("python_health", {"x": 1}) or "")
+    assert "none" in (verdict("python_session_list", {"x": 1}) or "")
 
 
 def test_an_unknown_name_is_bounded_too() -> None:

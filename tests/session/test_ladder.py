@@ -32,6 +32,28 @@ async def test_a_deadline_climbs_every_rung_at_its_time(autojump_clock: MockCloc
     assert (run.result.error_code, run.result.state, run.result.elapsed_ms) == ("TIMEOUT", CLEARED, 12_250)
     assert "timed out" in (run.result.error or "")
     assert "10 s" in (run.result.error or "")
+    assert [(step.name, round(step.after, 3), step.processes) for step in run.result.steps] == [
+        ("interrupt", 0.0, 1),
+        ("insist", 0.3, 1),
+        ("interrupt children", 0.3, 1),
+        ("interrupt again", 1.0, 1),
+        ("interrupt children again", 1.0, 1),
+        ("insist again", 1.3, 1),
+        ("interrupt children once more", 1.3, 1),
+        ("dump", 1.9, 1),
+        ("terminate", 2.0, 1),
+        ("kill", 2.25, 1),
+    ]
+
+
+async def test_a_run_that_ends_by_itself_was_stopped_by_nothing(autojump_clock: MockClock, workshop: Workshop) -> None:
+    async with open_session() as (session, _):
+        run = await session.start(ENDLESS)
+        await wait_all_tasks_blocked()
+        workshop.newest.answer()
+        await run.answered.wait()
+    assert run.result is not None
+    assert run.result.steps == ()
 
 
 async def test_a_kill_names_the_line_that_was_stuck(autojump_clock: MockClock, workshop: Workshop) -> None:
