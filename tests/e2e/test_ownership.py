@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.e2e.client import Client
-from tests.e2e.watch import eventually
+from tests.e2e.watch import eventually, said
 
 DEAF = "import time\nwhile True:\n    try: time.sleep(600)\n    except KeyboardInterrupt: pass"
 
@@ -156,7 +156,8 @@ def test_a_signal_handler_that_raises_between_cells_keeps_the_namespace() -> Non
 def test_an_inspection_that_gets_no_answer_claims_nothing() -> None:
     with Client("--limit", "guardian_ack=0.5") as client:
         client.execute("a = 1")
-        client.structured("python_start", code="sum(range(10 ** 12))")
+        run = client.structured("python_start", code="print('begun')\nsum(range(10 ** 12))")
+        said(client, run["run_id"], "begun")
         inspected = client.structured("python_session_inspect", include_namespace=True)
         assert "namespace" not in inspected
         assert "namespace_total" not in inspected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -27,6 +26,8 @@ left
 """Four processes that have detached themselves in four ways."""
 
 BOUND = 10.0
+EXIT_BOUND = 5.0
+"""seconds. To the exit of the server; 3 are promised."""
 
 
 def parts(client: Client) -> dict[str, int]:
@@ -116,20 +117,58 @@ def test_a_killed_server_takes_stopped_processes_along(name: str) -> None:
         all_gone(everything, BOUND)
 
 
-def test_a_stopped_root_costs_one_start() -> None:
-    with Client("--limit", "guardian_ack=1") as client:
+def test_a_stopped_root_is_continued_for_the_next_worker() -> None:
+    with Client() as client:
         roles = parts(client)
         os.kill(roles["root"], signal.SIGSTOP)
-        began = time.monotonic()
-        opened = client.call("python_session_open", name="other")
-        if opened["isError"]:
-            opened = client.call("python_session_open", name="other")
-        assert not opened["isError"]
-        assert time.monotonic() - began < 20
-        session = opened["structuredContent"]["session_id"]
+        session = client.structured("python_session_open", name="other")["session_id"]
         assert client.execute("6 * 7", session_id=session)["value"] == 42
         assert client.execute("1 + 1")["value"] == 2
-        eventually(lambda: not living(roles["root"]), "the stopped root was given up")
+        assert parts(client)["root"] == roles["root"]
+
+
+@pytest.mark.parametrize("then", ["the next cell", "nothing"])
+def test_a_stopped_root_ends_what_a_killed_guardian_had(then: str) -> None:
+    with with_children() as (client, roles, everything):
+        os.kill(roles["root"], signal.SIGSTOP)
+        kill(roles, "guardian")
+        if then == "the next cell":
+            # The first one may still have been sent to the worker that is dying.
+            eventually(lambda: client.execute("1 + 1").get("value") == 2, "the session goes on")
+        all_gone(everything - {roles["server"], roles["root"]}, BOUND)
+        assert living(roles["root"])
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, None])
+def test_stopped_guardians_do_not_hold_the_end_of_their_server(sign: int | None) -> None:
+    with with_children() as (client, roles, everything):
+        for name in ("root", "guardian"):
+            os.kill(roles[name], signal.SIGSTOP)
+        if sign is None:
+            client.close_stdin()
+        else:
+            client.signal(sign)
+        assert client.wait(EXIT_BOUND) == 0
+        all_gone(everything, BOUND)
+
+
+def test_who_has_ended_a_crowd_gives_its_rank_back() -> None:
+    """Guardian and root ask for real-time scheduling against a crowd; later work must not be held back by it."""
+    crowd = "import os, time\nfor _ in range(150):\n    if not os.fork(): time.sleep(600)\n"
+    with Client() as client:
+        client.execute(f"{crowd}time.sleep(600)", timeout=1)
+        roles = parts(client)
+        assert os.sched_getscheduler(roles["guardian"]) & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER
+        client.execute(crowd)
+        everything = family(client) - {roles["server"], roles["root"]}
+        assert len(everything) > 150
+        kill(roles, "guardian")
+        all_gone(everything, BOUND)
+        assert client.execute("1")["value"] == 1
+        eventually(
+            lambda: os.sched_getscheduler(roles["root"]) & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER,
+            "the root is an ordinary process again",
+        )
 
 
 # -- the sweep by the next server ------------------------------------------------------------------------------
