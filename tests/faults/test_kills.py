@@ -81,9 +81,9 @@ async def test_after_inspect(tmp_path: Path, whom: str) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_names_of_nobody, session)
                 await trio.testing.wait_all_tasks_blocked()
-                kill(session, "worker" if whom == "root" else whom)
+                kill(session, whom)
                 if whom == "root":
-                    kill(session, whom)
+                    kill(session, "worker")
         await finish(run)
         await goes_on(session, run)
 
