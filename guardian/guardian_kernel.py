@@ -340,7 +340,7 @@ def outrank_crowd() -> None:
 
 def rejoin_crowd() -> None:
     """Give real-time scheduling back: kept, the kernel would hold later work back whenever it throttles such tasks."""
-    if _Rank.raised:
+    if sys.platform == "linux" and _Rank.raised:
         _Rank.raised = False
         # The flag stays: without privilege it cannot be taken back.
         posix.sched_setscheduler(0, posix.SCHED_OTHER | posix.SCHED_RESET_ON_FORK, posix.sched_param(0))

@@ -46,13 +46,15 @@ MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 class Table:
     """The process table as seen for one child.
 
-    `readable` is false when neither /proc nor ps gave anything at the last look: the child's own group is then all that
-    can be reached. `grouped` is true as long as the number of that group cannot be a stranger's.
+    `readable` is false when neither /proc nor ps has given anything so far: the child's own group is then all that can
+    be reached. `failed` is true when the last look gave nothing, and one before did. `grouped` is true as long as the
+    number of that group cannot be a stranger's.
     """
 
     def __init__(self, child: int, mark: bytes) -> None:
         self.child = child
-        self.readable = True
+        self.readable = False
+        self.failed = False
         self.grouped = True
         self._entry = MARK + b"=" + mark
         self._remembered: dict[int, int] = {}
@@ -60,7 +62,10 @@ class Table:
     def look(self) -> list[Process]:
         """What belongs to the child at this moment, itself included, parents before children, zombies too."""
         rows, marked = _rows(self._entry)
-        self.readable = bool(rows)
+        self.readable = self.readable or bool(rows)
+        self.failed = self.readable and not rows
+        if self.failed:
+            return []  # what is remembered stays: a storm can leave no process for ps
         slack = 0 if kernel.PROC else JITTER
         children: dict[int, list[int]] = {}
         members: dict[int, list[int]] = {}
@@ -105,6 +110,7 @@ class Survey:
         self._table = table
         self._since = since
         self._groups: set[int] = set()
+        self.met: list[Process] = []
         self.met = self._look()
         if not freeze:
             return
@@ -134,6 +140,9 @@ class Survey:
 
     def _look(self) -> list[Process]:
         found = self._table.look()
+        if self._table.failed:
+            self.steady = False
+            return self.met  # as seen before: what has been stopped is still the same
         self._groups = {process.group for process in found if process.live}
         if self._since is None:
             return found

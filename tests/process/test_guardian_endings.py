@@ -277,6 +277,22 @@ def test_what_a_killed_child_leaves_is_killed(kernel: str) -> None:
         eventually(lambda: not survivors(stubborn.cookie), "the end of all")
 
 
+FAILING = (
+    "import guardian_table as table; run = table._run_ps; calls = iter(range(1 << 30));"
+    "table._run_ps = lambda: b'' if next(calls) in {which} else run();"
+)
+
+
+@pytest.mark.parametrize("which", [(1, 2, 3, 4), (2, 3)], ids=["before they are stopped", "after it"])
+def test_a_look_that_fails_is_no_proof_that_nothing_is_left(which: tuple[int, ...]) -> None:
+    """A storm can leave no process for ps."""
+    with tree(python(STUBBORN), 4, kernel="macOS", prelude=FAILING.format(which=which)) as stubborn:
+        assert len(stubborn.guardian.ask("ps")["pids"]) == 3
+        stubborn.guardian.send({"op": "stop", "id": 1})
+        assert stubborn.guardian.ending()[1]["left"] == []
+        assert survivors(stubborn.cookie) == set()
+
+
 HIDING = """
 import os, signal, sys
 for _ in range(3):
