@@ -12,6 +12,10 @@ import os
 import signal
 from contextlib import suppress
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 NAME = "REPL_TRIO_SERVER"
 
 _ROUNDS = 5  # over the process table: what is found may be forking
@@ -46,6 +50,12 @@ def mine() -> Cookie | None:
     """The cookie of this process; None where the kernel has no process files."""
     start, place = _start(os.getpid()), _place()
     return Cookie(os.getpid(), start, place) if start is not None and place is not None else None
+
+
+def marked(env: Mapping[str, str]) -> Mapping[str, str]:
+    """An environment with the cookie of this process, where there is one."""
+    mark = mine()
+    return env if mark is None else {**env, NAME: mark.text}
 
 
 def sweep() -> int:

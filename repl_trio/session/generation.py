@@ -78,7 +78,7 @@ class Generation:
         self._inspected: dict[str, trio.Event] = {}
         self._namespaces: dict[str, Frame] = {}
         self._limits = limits
-        self._commands = PipeWriter(start.commands, frames=limits.frames_queued)
+        self._commands = PipeWriter(start.stdin, frames=limits.frames_queued)
         self._events = PipeReader(start.events)
         self._trace = PipeReader(start.trace)
         self._clock = Clock()
@@ -241,6 +241,8 @@ class Generation:
                     if not isinstance(line, bytes):
                         raise FrameError(f"a frame of {line.size} bytes; the limit is {self._limits.frame_bytes}")
                     self._frame(frames.decode(line, frames.FROM_WORKER))
+                    if self.current is not None and self.current.crowded:
+                        await trio.lowlevel.checkpoint()  # one read may hold hundreds that are cancelled at once
                 except FrameError as error:
                     self.end(f"The worker broke its protocol ({error})")
                     self.guard.stop()
@@ -269,6 +271,12 @@ class Generation:
                 run.show(frame)
             elif frame["id"] != self._ended:  # a thread of the run before may have been late
                 raise FrameError("an output frame of no run")
+        elif kind in ("rpc", "rpc_cancel"):
+            run = self.current
+            if run is not None and frame["run_id"] == run.id and run.reply is None:
+                run.ask(frame, self._commands)
+            elif frame["run_id"] != self._ended:  # as above
+                raise FrameError(f"an {kind} frame of no run")
         elif kind == "namespace":
             # One that nobody waits for any more is dropped: kept, they would pile up behind a busy GIL.
             if (answered := self._inspected.get(str(frame["id"]))) is not None:
