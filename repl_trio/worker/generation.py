@@ -13,31 +13,27 @@ from ..limits import DEFAULT
 from . import classes, gate, isolation, origin, source, threads, trio_run
 from .arrivals import Arrivals
 from .display import Display
-from .exact import exact_json
 from .history import History
 from .hooks import ImportHooks
 from .inspection import inspect
-from .isolation import drop_orphans, isolated_import, with_standard_path
+from .isolation import drop_orphans, isolated_import
 from .namespace import Helpers
-from .preview import INTERRUPTS, clip, name_of, one_line, printable
+from .preview import one_line
+from .result import NAMES, Result, is_exit
 from .script import AsScript
 from .streams import refuse_debugger, refuse_passwords
+from .turn import Turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextvars import Context
     from types import FrameType
-    from typing import Any, TypeGuard
+    from typing import Any
 
-    from ..wire.frames import Frame
     from .link import Link
     from .loop import CellLoop
     from .streams import Streams
 
-#: Names of background tasks and threads in a result, and bytes of each: a session may keep thousands.
-NAMES = 100
-NAME_BYTES = 100
 #: The lowest recursion limit a cell can leave behind: the worker's own calls between cells need some.
 RECURSION = 300
 #: Rounds of cancelling a cell's asyncio tasks.
@@ -59,7 +55,8 @@ class Generation:
         self.namespace = module.__dict__
         self.history = History(DEFAULT.history_runs, DEFAULT.history_bytes)
         self._display = Display(link)
-        self._helpers = Helpers(self.history, self.namespace, self._display.front)
+        self._turn = Turn(link)
+        self._helpers = Helpers(self.history, self.namespace, self._display.front, self._turn)
         link.inspect = lambda number: inspect(number, self.namespace, self._helpers.names)
         self._hook_imports()
         self._context: Context = _contextvars.Context()
@@ -78,8 +75,9 @@ class Generation:
             self._loop.begin()
         gate.begin_run()
         self._link.begun += 1
-        result = _Result(frame["id"])
+        result = Result(frame["id"])
         self._display.begin(frame["id"])
+        self._turn.begin(frame["id"], self._context)
         self._streams.unblock()
         for step in (self._perform, self._show_figures, self._retire, self._put_back):
             try:
@@ -100,7 +98,7 @@ class Generation:
             except Exception:  # noqa: BLE001 - a loop that a cell has broken; what else ends in order still shall
                 gate.outcome_of(sys.excepthook, *sys.exc_info())
 
-    def _perform(self, frame: Any, result: _Result) -> None:
+    def _perform(self, frame: Any, result: Result) -> None:
         if frame["path"] is not None:
             self._run_file(frame["path"], frame["argv"] or [], result)
         else:
@@ -109,7 +107,7 @@ class Generation:
             self._streams.flush()
             os._exit(result.exit_status())
 
-    def _run_cell(self, run_id: str, text: str, result: _Result) -> None:
+    def _run_cell(self, run_id: str, text: str, result: Result) -> None:
         self._helpers.inject(self.namespace)
         self.history.add(run_id, text)
         # "Once per location": line numbers of another cell are other places.
@@ -138,12 +136,12 @@ class Generation:
         # Its traceback holds this frame: a circle would keep all that the cell's frames hold alive.
         del error
 
-    def _run_file(self, path: str, argv: list[str], result: _Result) -> None:
+    def _run_file(self, path: str, argv: list[str], result: Result) -> None:
         with AsScript(path, argv, self.namespace):
             program, error = gate.outcome_of(source.compile_file, path)
             if error is None:
                 _value, error = gate.outcome_of(self._context.run, source.run_program, program, self.namespace)
-            if _is_exit(error):
+            if is_exit(error):
                 result.leave(error)
             elif error is not None:
                 result.fail(error)
@@ -151,7 +149,7 @@ class Generation:
             if error is not None:
                 result.fail(error)
 
-    def _show_figures(self, _frame: Any, result: _Result) -> None:
+    def _show_figures(self, _frame: Any, result: Result) -> None:
         """The figures that are still open are shown at the end of a run, also of one that failed."""
         interrupt = self._context.run(self._display.close_figures)
         if interrupt is not None and result.error is None:
@@ -202,11 +200,13 @@ class Generation:
             {"matplotlib": adopt_matplotlib, "plotly.io._renderers": adopt_plotly, "PIL.ImageShow": adopt_pil},
         ).install()
 
-    def _retire(self, _frame: Any, result: _Result) -> None:
+    def _retire(self, _frame: Any, result: Result) -> None:
         """End what the run left running, or say that it could not be ended."""
         _restore_recursion()
         if gate.interrupts.landed:
             drop_orphans()
+            # No interrupt reaches a thread that waits for an answer.
+            self._turn.end()
         self._namespace_guard()
         result.tasks_cancelled = threads.cancel_waiting()
         loop = self._cell_loop() if _asyncio_loaded() else None
@@ -225,9 +225,10 @@ class Generation:
             )
         self._arrivals.stale = True
 
-    def _put_back(self, _frame: Any, _result: _Result) -> None:
+    def _put_back(self, _frame: Any, _result: Result) -> None:
         self._streams.restore()
         self._display.end()
+        self._turn.end()
 
     def _namespace_guard(self) -> None:
         """A cell may delete what marks the namespace as `__main__`; the next one needs it."""
@@ -235,95 +236,6 @@ class Generation:
             self.namespace["__builtins__"] = builtins
         self.namespace.setdefault("__name__", "__main__")
         sys.modules["__main__"] = self._module
-
-
-_code_of: Callable[[SystemExit], object] = SystemExit.__dict__["code"].__get__
-
-
-class _Result:
-    """The result frame of one run, as it comes together."""
-
-    def __init__(self, run_id: str) -> None:
-        self._id = run_id
-        self.error: str | None = None
-        self._error_type: str | None = None
-        self._return: str | None = None
-        self._value: Any = None
-        self._has_value = False
-        self._keep = True
-        self._exit_code: int | None = None
-        self._truncated_return = False
-        self._truncated_error = False
-        self.tasks_cancelled = 0
-        self.background_tasks: list[str] = []
-        self.background_threads: list[str] = []
-
-    def show(self, value: object, display: Display) -> None:
-        """Take the value of the trailing expression."""
-        shown = display.value(value)
-        self._return, self._truncated_return = shown.text, shown.cut
-        if shown.interrupt is not None:
-            self.fail(shown.interrupt)
-            return
-        self._has_value, self._value = exact_json(value)
-
-    def fail(self, error: BaseException) -> None:
-        """Take the exception that ended the run."""
-        text, failure = gate.outcome_of(_describe, error)
-        if failure is not None and (not gate.interrupts.landed or name_of(error) in INTERRUPTS):
-            # A module of the user's that shadows one of `traceback`'s is a common reason; out of sight it does no harm.
-            # Or a second interrupt fell into the text of the first, which has no code of the user's.
-            text, failure = gate.outcome_of(with_standard_path, _describe, error)
-        if failure is not None:
-            # Formatting runs the exception's own methods; when those fail or are interrupted its class must do.
-            text = name_of(error), f"{name_of(error)}: (its text cannot be shown: {name_of(failure)})", False
-        self._error_type, self.error, self._truncated_error = text
-        if _is_exit(error):
-            self._exit_code = _exit_code(error)
-
-    def leave(self, error: SystemExit) -> None:
-        """Take the `SystemExit` of a script: status 0 is success, anything but a number goes to stderr."""
-        status = _exit_code(error)
-        code = _code_of(error)
-        if code is not None and type(code) is not int:
-            gate.outcome_of(_to_stderr, code)
-        if status == 0:
-            self._exit_code = status
-        else:
-            self.fail(error)
-
-    def clear(self, reason: str) -> None:
-        """The worker cannot be trusted with another cell, for this reason."""
-        self._keep = False
-        self.error = f"{self.error.rstrip()}\n\n{reason}" if self.error is not None else reason
-        self._error_type = self._error_type or "RuntimeError"
-
-    def exit_status(self) -> int:
-        """What a child process that ends like this run exits with."""
-        if self._exit_code is not None:
-            return self._exit_code & 0xFF
-        return 0 if self.error is None else 1
-
-    def frame(self) -> Frame:
-        """The frame. Every part of it is bounded, so the whole stays far below the frame limit."""
-        return {
-            "frame": "result",
-            "id": self._id,
-            "success": self.error is None,
-            "return_value": self._return,
-            "value": self._value,
-            "has_value": self._has_value,
-            "error": self.error,
-            "error_type": self._error_type,
-            "interrupted": gate.interrupts.landed,
-            "keep": self._keep,
-            "exit_code": self._exit_code,
-            "truncated_return": self._truncated_return,
-            "truncated_error": self._truncated_error,
-            "tasks_cancelled": self.tasks_cancelled,
-            "background_tasks": _names(self.background_tasks),
-            "background_threads": _names(self.background_threads),
-        }
 
 
 def _restore_recursion() -> None:
@@ -336,31 +248,3 @@ def _asyncio_loaded() -> bool:
     """Whether asyncio is there, whole: an interrupt may fall into the midst of its import."""
     spec = getattr(sys.modules.get("asyncio"), "__spec__", None)
     return "asyncio.events" in sys.modules and not getattr(spec, "_initializing", spec is None)
-
-
-def _names(names: list[str]) -> list[str]:
-    return [clip(printable(str(name)), NAME_BYTES)[0] for name in names[:NAMES]]
-
-
-def _describe(error: BaseException) -> tuple[str, str, bool]:
-    tracebacks = isolated_import("_repl_trio.worker.tracebacks")
-    text = tracebacks.interrupt_text(error) if gate.interrupts.landed else tracebacks.exception_text(error)
-    shown, cut = tracebacks.bounded(text, DEFAULT.error_bytes)
-    return tracebacks.type_name(error), shown.rstrip("\n"), cut
-
-
-def _to_stderr(message: object) -> None:
-    print(message, file=sys.stderr)
-
-
-def _is_exit(error: BaseException | None) -> TypeGuard[SystemExit]:
-    # Of an exception's own attributes even `__class__` may raise; `isinstance` looks at that.
-    return issubclass(type(error), SystemExit)
-
-
-def _exit_code(error: SystemExit) -> int:
-    code = _code_of(error)
-    if code is None:
-        return 0
-    # As the kernel sees it; an int of any size would not fit into a frame.
-    return code & 0xFF if type(code) is int else 1
