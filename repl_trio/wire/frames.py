@@ -32,6 +32,7 @@ _TEXT_OR_NONE = (str, _NONE)
 _WHOLE = (int,)
 _FLAG = (bool,)
 _SECONDS = (float, int)
+_OBJECT = (dict,)
 _ANY = (object,)
 
 #: Server -> worker: frame kind -> key -> accepted types.
@@ -44,6 +45,11 @@ TO_WORKER: Kinds = {
     },
     "inspect": {
         "id": _TEXT,  # comes back in `namespace`; answered at once, also while a cell runs
+    },
+    "rpc_result": {
+        "id": _WHOLE,  # of the `rpc`
+        "result": _TEXT_OR_NONE,  # JSON text of the answer; None when there is an error
+        "error": (dict, _NONE),  # code, message, sent, server, tool and artifact, as `docs/wire.md` says
     },
     "shutdown": {},
 }
@@ -74,6 +80,16 @@ FROM_WORKER: Kinds = {
         "data": _TEXT,  # base64 of the next bytes of the thing
         "last": _FLAG,  # whether these are the last
         "complete": _FLAG,  # with the last: False when the worker has left out the rest, for its size
+    },
+    "rpc": {
+        "id": _WHOLE,  # unique in the life of the worker
+        "run_id": _TEXT,  # the run that asks
+        "op": _TEXT,
+        "params": _OBJECT,
+    },
+    "rpc_cancel": {
+        "id": _WHOLE,  # of an `rpc` that nobody waits for any more; no `rpc_result` need follow
+        "run_id": _TEXT,
     },
     "result": {
         "id": _TEXT,

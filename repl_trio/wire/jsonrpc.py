@@ -41,9 +41,17 @@ class Notification:
 
 
 class Response:
-    """An answer of the client to a request of ours. We send none, so it is dropped."""
+    """An answer of the client to a request of ours: either its `result` or its `error` (code, message, data), not None.
 
-    __slots__ = ()
+    One that is neither, or not as it should be, is an error that says so: whoever waits for it need not wait longer.
+    """
+
+    __slots__ = ("error", "id", "result")
+
+    def __init__(self, request_id: RequestId | None, result: Params | None, error: Params | None) -> None:
+        self.id = request_id
+        self.result = result
+        self.error = error
 
 
 class Malformed:
@@ -88,7 +96,7 @@ def _message(envelope: dict[str, object]) -> Request | Notification | Response |
         return Malformed(INVALID_REQUEST, 'a message has "jsonrpc": "2.0"', known_id)
     method = envelope.get("method")
     if method is None and ("result" in envelope or "error" in envelope):
-        return Response()
+        return _response(known_id, envelope.get("result"), envelope.get("error"))
     if type(method) is not str:
         return Malformed(INVALID_REQUEST, "a message has a method, a string", known_id)
     params = envelope.get("params")
@@ -105,6 +113,14 @@ def _message(envelope: dict[str, object]) -> Request | Notification | Response |
     return Request(known_id, method, params)
 
 
+def _response(request_id: RequestId | None, result: object, error: object) -> Response:
+    if type(result) is dict:
+        return Response(request_id, result, None)
+    if type(error) is not dict or type(error.get("code")) is not int or type(error.get("message")) is not str:
+        error = {"code": INTERNAL_ERROR, "message": "the client's answer is neither a result nor a proper error"}
+    return Response(request_id, None, error)
+
+
 def encode_result(request_id: RequestId, result: Params) -> bytes:
     """The line that answers a request."""
     return _line({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -116,6 +132,11 @@ def encode_error(request_id: RequestId | None, code: int, message: str, detail: 
     if detail is not None:
         error["data"] = detail
     return _line({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+
+def encode_request(request_id: RequestId, method: str, params: Params) -> bytes:
+    """The line of a request."""
+    return _line({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
 def encode_notification(method: str, params: Params) -> bytes:

@@ -14,6 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Scanner = Callable[[str, int], tuple[object, int]]
+    Encoder = Callable[[object, int], tuple[str, ...]]
+    Pairs = Callable[[list[tuple[str, object]]], object]
+
 _SPACE = " \t\n\r"
 
 
@@ -41,39 +45,65 @@ def _refuse_object(value: object) -> object:
     raise TypeError(f"not a JSON value: {type(value).__name__}")
 
 
-def _c_codec() -> tuple[Callable[[str, int], tuple[object, int]], Callable[[object, int], tuple[str, ...]]]:
+class _PairsContext(_ScannerContext):
+    """The same, with a say about every object."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.object_pairs_hook = pairs  # type: ignore[assignment]  # inferred from None
+
+
+def _c_scanner(pairs: Pairs | None) -> Scanner:
     import _json
 
-    scan = _json.make_scanner(_ScannerContext())  # type: ignore[arg-type]  # it reads attributes, of any object
+    context = _ScannerContext() if pairs is None else _PairsContext(pairs)
+    return _json.make_scanner(context)  # type: ignore[arg-type]  # it reads attributes, of any object
+
+
+def _json_scanner(pairs: Pairs | None) -> Scanner:
+    import json
+
+    decoder = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=pairs)
+    scan: Scanner = decoder.scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
+    return scan
+
+
+def _c_codec() -> tuple[Callable[[Pairs | None], Scanner], Encoder]:
+    import _json
+
+    _c_scanner(None)  # an interpreter whose scanner takes no context says so now
     escape = _json.encode_basestring_ascii
     encode = _json.make_encoder(None, _refuse_object, escape, None, ":", ",", False, False, False)
     if "".join(encode({"a": [1, 1.5, None, True, "\ud800"]}, 0)) != r'{"a":[1,1.5,null,true,"\ud800"]}':
         raise ImportError("the C encoder speaks another dialect")
-    return scan, encode
+    return _c_scanner, encode
 
 
-def _json_codec() -> tuple[Callable[[str, int], tuple[object, int]], Callable[[object, int], tuple[str, ...]]]:
+def _json_codec() -> tuple[Callable[[Pairs | None], Scanner], Encoder]:
     import json
 
-    scan = json.JSONDecoder(parse_constant=_refuse).scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False, default=_refuse_object)
-    return scan, lambda value, _level: (encoder.encode(value),)
+    return _json_scanner, lambda value, _level: (encoder.encode(value),)
 
 
 try:
-    _scan, _encode = _c_codec()
+    _scanner, _encode = _c_codec()
 except (ImportError, TypeError):
-    _scan, _encode = _json_codec()
+    _scanner, _encode = _json_codec()
+_scan = _scanner(None)
 
 
-def loads(text: str) -> object:
-    """The value of one JSON text. Raises `NotJSON`, also for nesting deeper than the interpreter can follow."""
+def loads(text: str, pairs: Pairs | None = None) -> object:
+    """The value of one JSON text. Raises `NotJSON`, also for nesting deeper than the interpreter can follow.
+
+    `pairs` makes each object from its names and values, in place of `dict`; it may raise `NotJSON`, too.
+    """
+    scan = _scan if pairs is None else _scanner(pairs)
     length = len(text)
     start = 0
     while start < length and text[start] in _SPACE:
         start += 1
     try:
-        value, end = _scan(text, start)
+        value, end = scan(text, start)
     except StopIteration:
         raise NotJSON("no JSON value") from None
     except RecursionError:

@@ -31,6 +31,9 @@ Tool = dict[str, object]
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSION = "2026-07-28"
 
+_ELICITING = HANDSHAKE_VERSIONS[2:]  # the versions that know elicitation
+_OUR_IDS = "repl-trio-"
+
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
@@ -96,7 +99,11 @@ class _Refusal(Exception):
 
 
 class Connection:
-    """One client's connection. `receive` never raises on what the client sent."""
+    """One client's connection. `receive` never raises on what the client sent.
+
+    `offers`: what the client answers when it is asked, in the words of a client's capabilities (`elicitation` with
+    forms, `sampling` perhaps with tools). Empty in the modern era, in which servers ask no requests of their own.
+    """
 
     def __init__(self, implementation: Implementation, request_bytes: int) -> None:
         self._implementation = implementation
@@ -104,9 +111,15 @@ class Connection:
         self._modern: bool | None = None  # None until the first request
         self.version: str | None = None  # negotiated by `initialize`, or MODERN_VERSION
         self.client: str | None = None  # name and version as the client gave them, for health
+        self.offers: Params = {}
+        self._asked = 0
+        self._open: set[str] = set()  # the ids of our requests that the client may still answer
 
-    def receive(self, line: bytes | Oversized) -> Answer | Call | Cancel | None:
-        """What one line asks for; None when there is nothing to do."""
+    def receive(self, line: bytes | Oversized) -> Answer | Call | Cancel | jsonrpc.Response | None:
+        """What one line asks for; None when there is nothing to do.
+
+        A `Response` answers a request of ours that was open, and the first one alone.
+        """
         message = jsonrpc.parse(line, self._request_bytes)
         if isinstance(message, jsonrpc.Request):
             try:
@@ -115,6 +128,9 @@ class Connection:
                 return Answer(jsonrpc.encode_error(message.id, refusal.code, refusal.message, refusal.detail))
         if isinstance(message, jsonrpc.Malformed):
             return Answer(jsonrpc.encode_error(message.id, message.code, message.reason))
+        if isinstance(message, jsonrpc.Response) and type(message.id) is str and message.id in self._open:
+            self._open.remove(message.id)
+            return message
         if isinstance(message, jsonrpc.Notification) and message.method == "notifications/cancelled":
             cancelled = message.params.get("requestId")
             if type(cancelled) is str or type(cancelled) is int:
@@ -130,6 +146,21 @@ class Connection:
         """The line of one progress notification for a call that has a progress token."""
         params: Params = {"progressToken": call.progress_token, "progress": progress, "message": message}
         return jsonrpc.encode_notification("notifications/progress", params)
+
+    # -- our own requests --------------------------------------------------------------------------------------
+
+    def ask(self, method: str, params: Params) -> tuple[str, bytes]:
+        """(id, line) of a request to the client. It is open until `receive` returns its answer, or `give_up`."""
+        self._asked += 1
+        request_id = f"{_OUR_IDS}{self._asked}"
+        line = jsonrpc.encode_request(request_id, method, params)
+        self._open.add(request_id)
+        return request_id, line
+
+    def give_up(self, request_id: str, reason: str) -> bytes:
+        """The line that takes an open request back. An answer that comes all the same is dropped."""
+        self._open.remove(request_id)
+        return jsonrpc.encode_notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -192,6 +223,7 @@ class Connection:
         if type(asked) is not str:
             raise _Refusal(INVALID_PARAMS, "/params/protocolVersion: a string is required")
         self.version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        self.offers = _offers(params.get("capabilities"), self.version)
         self._meet_client(params.get("clientInfo"))
         return {
             "protocolVersion": self.version,
@@ -245,6 +277,20 @@ def _call(request: jsonrpc.Request, envelope: Params, *, modern: bool) -> Call:
     if type(token) is str or type(token) is int:
         call.progress_token = token
     return call
+
+
+def _offers(capabilities: object, version: str) -> Params:
+    """What of a client's capabilities can be used to ask it something."""
+    offers: Params = {}
+    if type(capabilities) is not dict:
+        return offers
+    elicitation, sampling = capabilities.get("elicitation"), capabilities.get("sampling")
+    # An empty object is a client that knows forms alone, as all did before they could say so.
+    if type(elicitation) is dict and version in _ELICITING and ("form" in elicitation or not elicitation):
+        offers["elicitation"] = {"form": {}}
+    if type(sampling) is dict:
+        offers["sampling"] = {"tools": {}} if type(sampling.get("tools")) is dict else {}
+    return offers
 
 
 def _not_found(method: str) -> _Refusal:

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repl_trio.machines import generation, run
+from repl_trio.machines import generation, peer, run
 from repl_trio.machines.table import ImpossibleEvent, Machine, Table
 
 untimed = settings(deadline=None)
 TABLES = {
     "run": (run.TABLE, run.ACCEPTED, {run.FINISHED}),
     "generation": (generation.TABLE, generation.LAUNCHING, {generation.GONE}),
+    "peer": (peer.TABLE, peer.IDLE, {peer.CLOSED}),
 }
 each_table = pytest.mark.parametrize(("table", "start", "ends"), TABLES.values(), ids=TABLES)
 
@@ -134,3 +135,25 @@ def test_a_generation_can_be_stopped_or_die_in_every_state() -> None:
     for state in states(generation.TABLE):
         for event in ("stop", "died", "clean"):
             assert (state, event) in generation.TABLE
+
+
+@pytest.mark.parametrize(
+    ("taken", "state"),
+    [
+        (("use", "connected"), peer.READY),
+        (("use", "failed", "use", "connected", "lost", "use"), peer.CONNECTING),
+        (("use", "stop", "failed", "gone"), peer.CLOSED),
+        (("use", "connected", "stop", "lost", "stop", "gone"), peer.CLOSED),
+        (("stop", "stop"), peer.CLOSED),
+    ],
+    ids=str,
+)
+def test_lives_of_a_peer(taken: tuple[str, ...], state: str) -> None:
+    assert walk(peer.machine(), *taken) == state
+
+
+def test_a_peer_can_be_stopped_in_every_state_and_is_not_used_again() -> None:
+    for state in states(peer.TABLE):
+        assert (state, "stop") in peer.TABLE
+    for state in (peer.CLOSING, peer.CLOSED):
+        assert (state, "use") not in peer.TABLE

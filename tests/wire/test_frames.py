@@ -22,6 +22,7 @@ EXAMPLES: dict[type, object] = {
     bool: True,
     float: 1.5,
     list: ["a"],
+    dict: {"a": 1},
     type(None): None,
     object: {"a": 1},
 }

@@ -127,9 +127,53 @@ def test_a_byte_order_mark_before_the_first_message_is_skipped() -> None:
     assert parsed(b"\xef\xbb\xbf" + message(id=1, method="ping")).method == "ping"
 
 
-@pytest.mark.parametrize("outcome", ["result", "error"])
-def test_an_answer_to_us_is_dropped(outcome: str) -> None:
-    assert isinstance(parsed(message(id=1, **{outcome: {}})), Response)
+ERROR = {"code": -1, "message": "no", "data": [1]}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "result", "error"),
+    [
+        ({"result": {}}, {}, None),
+        ({"result": {"a": None}}, {"a": None}, None),
+        ({"error": ERROR}, None, ERROR),
+        ({"result": None, "error": ERROR}, None, ERROR),
+        ({"result": {"a": 1}, "error": None}, {"a": 1}, None),
+        ({"method": None, "result": {}}, {}, None),
+    ],
+)
+def test_an_answer_to_us(outcome: dict[str, object], result: object, error: object) -> None:
+    found = parsed(message(id="a", **outcome))
+    assert isinstance(found, Response)
+    assert (found.id, found.result, found.error) == ("a", result, error)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        {"result": None},
+        {"result": 7},
+        {"result": []},
+        {"error": None},
+        {"error": {}},
+        {"error": {"code": 1}},
+        {"error": {"code": "1", "message": "m"}},
+        {"error": {"code": True, "message": "m"}},
+        {"error": {"code": 1, "message": None}},
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_that_says_so(outcome: dict[str, object]) -> None:
+    found = parsed(message(id=1, **outcome))
+    assert isinstance(found, Response)
+    assert (found.id, found.result) == (1, None)
+    mcp_types.ErrorData.model_validate(found.error)
+    assert found.error is not None
+    assert "neither a result nor a proper error" in str(found.error["message"])
+
+
+@pytest.mark.parametrize("number", [None, True, 1.5, [1]])
+def test_an_answer_without_an_id_has_none(number: object) -> None:
+    assert parsed(message(id=number, result={})).id is None
+    assert parsed(message(result={})).id is None
 
 
 def test_null_params_are_none() -> None:
@@ -156,6 +200,7 @@ def test_what_we_write_is_one_line_of_ascii(content: dict[str, object]) -> None:
         jsonrpc.encode_result(1, content),
         jsonrpc.encode_error(None, -32700, "\ud800 \n \u2028", content),
         jsonrpc.encode_notification("notifications/progress", content),
+        jsonrpc.encode_request("ours-1", "sampling/createMessage", content),
     ]
     for line in written:
         assert line.isascii()
@@ -165,6 +210,7 @@ def test_what_we_write_is_one_line_of_ascii(content: dict[str, object]) -> None:
     mcp_types.JSONRPCResponse.model_validate(json.loads(written[0]))
     mcp_types.JSONRPCError.model_validate(json.loads(written[1]))
     mcp_types.JSONRPCNotification.model_validate(json.loads(written[2]))
+    mcp_types.JSONRPCRequest.model_validate(json.loads(written[3]))
 
 
 def test_an_error_has_data_only_when_there_is_some() -> None:

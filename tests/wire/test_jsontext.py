@@ -122,6 +122,19 @@ def test_what_is_not_strict_is_refused(codec: Any, text: str) -> None:
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
+def test_the_caller_may_make_the_objects(codec: Any) -> None:
+    """Names that are there twice are seen by who asks for them; otherwise the last one counts, as `json` has it."""
+    text = '{"a": 1, "b": {"a": 2}, "a": 3}'
+    assert codec.loads(text) == {"a": 3, "b": {"a": 2}}
+    assert codec.loads(text, tuple) == (("a", 1), ("b", (("a", 2),)), ("a", 3))
+
+    def refuse(pairs: object) -> object:
+        raise codec.NotJSON("not like this")
+
+    with pytest.raises(codec.NotJSON, match="not like this"):
+        codec.loads(text, refuse)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")], {"a": float("nan")}])
 def test_no_constant_beyond_json_is_written(codec: Any, value: object) -> None:
     with pytest.raises(ValueError, match=r".+"):

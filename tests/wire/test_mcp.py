@@ -56,11 +56,12 @@ class Peer:
         assert line.endswith(b"\n")
         return self.oracle.check(line.rstrip(b"\n"))
 
-    def open(self, version: str) -> Message:
+    def open(self, version: str, capabilities: object = None) -> Message:
         """Open the connection in the era of `version`; the first result."""
         if version == MODERN:
             return self.result("server/discover", modern())
-        asked = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "n", "version": "v"}}
+        capabilities = {} if capabilities is None else capabilities
+        asked = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "n", "version": "v"}}
         return self.result("initialize", asked)
 
 
