@@ -99,3 +99,25 @@ class WorkerStartFailed(ReplError):
     """No worker came up: the cell did not run."""
 
     code = "WORKER_START_FAILED"
+
+
+# -- broker ----------------------------------------------------------------------------------------------------
+
+
+class BrokerError(ReplError):
+    """A call to a peer, or a question about one, that has no result of the peer.
+
+    `code` is one of UNKNOWN_SERVER, NOT_GRANTED, CONFIG_FAULT, CONNECT_FAILED, PEER_GONE, UNKNOWN_TOOL, BAD_ARGUMENTS,
+    CALL_TIMEOUT, CALL_CANCELLED, CATALOGUE_FAULT, LIMIT_REACHED, JOURNAL_UNAVAILABLE, PROTOCOL_ERROR, UNSUPPORTED.
+    `sent` tells whether the peer has been asked to act: "no", "done" (it answered) or "unknown". The message holds no
+    value of an argument, a header or an environment variable.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, sent: str = "no", server: str | None = None, tool: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.sent = sent
+        self.server = server
+        self.tool = tool

@@ -39,6 +39,13 @@ class Limits:
     answers_ahead: int = 1_048_576
     """bytes. Answers waiting for the client before its next request waits for them, for `eof_drain` at most."""
 
+    client_requests: int = 16
+    """requests of peers at the client at once. More are refused: a person answers one at a time."""
+    client_request_bytes: int = 262_144
+    """bytes of JSON. The params of one request to the client; all of these fit into `unread_bytes` at once."""
+    client_answer: float = 600.0
+    """seconds. For the client's answer; a person may think, and the time limit of the call ends most of it earlier."""
+
     # -- runs --------------------------------------------------------------------------------------------------
     timeout_default: float = 120.0
     """seconds. A cell without a `timeout` of its own."""
@@ -100,6 +107,12 @@ class Limits:
     """seconds. A probed interpreter that says nothing for this long is broken."""
     write_stall: float = 5.0
     """seconds. An `execute` or `shutdown` frame that the worker does not take for this long ends the worker."""
+    rpc_pending: int = 64
+    """requests of one run to the peers that wait for answers. The worker keeps more back, for a gather of hundreds."""
+    rpc_settle: float = 0.1
+    """seconds. A run that is stopped waits this long for its requests to take their leave before its first SIGINT."""
+    rpc_end: float = 1.0
+    """seconds. The answer of a run waits this long for them: nothing of it shall write afterwards."""
     history_runs: int = 64
     """runs. What `repl_history` and `repl_source` remember."""
     history_bytes: int = 1_048_576
@@ -120,6 +133,36 @@ class Limits:
     memory_interval: float = 0.25
     """seconds. Between two looks at a busy worker's memory."""
 
+    # -- peers -------------------------------------------------------------------------------------------------
+    peer_connect: float = 30.0
+    """seconds. From the start of a peer to the end of its handshake: `npx` and `uvx` may download first."""
+    peer_probe: float = 3.0
+    """seconds. A peer that leaves `server/discover` unanswered for this long is taken for one of the handshake era."""
+    peer_list: float = 30.0
+    """seconds. One whole listing of a peer, all pages together."""
+    peer_call: float = 120.0
+    """seconds. One call without a timeout of its own, connecting included."""
+    peer_retry: float = 30.0
+    """seconds. A failed connect is remembered for this long: a loop of calls must not start a broken peer each time."""
+    peer_calls: int = 32
+    """requests to one peer at once. More wait for their turn."""
+    peer_message_bytes: int = 8_388_608
+    """bytes. One message of a peer, counted before parsing: parsing takes 0.1 s then, in which nothing else runs."""
+    peer_junk_bytes: int = 1_048_576
+    """bytes. What a peer may print between two messages that is no message; beyond it is no MCP server."""
+    peer_unread_bytes: int = 4_194_304
+    """bytes. What waits for a peer that does not read; beyond it the connection counts as broken."""
+    peer_stderr_bytes: int = 16_384
+    """bytes. The end of a peer's stderr that is kept."""
+    peer_words: int = 2_000
+    """characters. How much of a peer's stderr or stray output an error quotes."""
+    peer_rounds: int = 10
+    """requests. How often one call may be sent on when its peer answers it with questions of its own."""
+    peer_grace: float = 2.0
+    """seconds. Between the end of a peer's stdin and SIGTERM to all of it."""
+    peer_kill: float = 2.0
+    """seconds. Between SIGTERM and SIGKILL when a peer does not end."""
+
     # -- the interruption ladder (contract 4.1) ----------------------------------------------------------------
     ladder_settle: float = 0.05
     """seconds after a cell was sent. No SIGINT before: the worker drops one that finds no run begun."""
@@ -133,6 +176,38 @@ class Limits:
     """seconds. SIGTERM and SIGCONT to everything the worker started."""
     ladder_kill: float = 2.25
     """seconds. SIGKILL; the namespace is gone."""
+
+    # -- catalogues, validation and the journal of calls -------------------------------------------------------
+    catalogue_pages: int = 128
+    """pages. Of one listing of a peer; a peer that never ends its listing must not be read for ever."""
+    catalogue_tools: int = 10_000
+    """entries. Of one listing of a peer."""
+    catalogue_bytes: int = 1_048_576
+    """bytes of JSON. One whole listing of a peer."""
+    catalogue_ttl: float = 15.0
+    """seconds. How long a listing is believed whose peer does not say so itself (`ttlMs`)."""
+    search_matches: int = 50
+    """tools. What one search over the catalogues returns, best first: more is no answer."""
+    schema_bytes: int = 262_144
+    """bytes of JSON. The schema of one tool; the largest seen in the wild is a tenth of it."""
+    schema_depth: int = 64
+    """levels. Nesting of a tool's schema, and of the arguments of a call."""
+    schema_nodes: int = 20_000
+    """values. Objects, arrays and scalars in a tool's schema."""
+    argument_nodes: int = 100_000
+    """values. Objects, arrays and scalars in the arguments of one call."""
+    check_steps: int = 2_000
+    """steps. One validation in the server itself, a few milliseconds; what takes more goes to the judge."""
+    judge_start: float = 10.0
+    """seconds. From the judge's start to its first word: it imports a validator, on a cold disk perhaps."""
+    judge_bound: float = 2.0
+    """seconds. One verdict; a judge that takes longer is in a pattern without end, and is killed."""
+    journal_records: int = 256
+    """records. What the journal remembers; the oldest finished one goes first."""
+    journal_wait: float = 5.0
+    """seconds. A record that is not on disk by then is refused, and its call with it."""
+    journal_close: float = 1.0
+    """seconds. For the last outcomes to reach the disk; without them the next start calls those calls unknown."""
 
     # -- stop and shutdown -------------------------------------------------------------------------------------
     stop_grace: float = 1.0
@@ -155,6 +230,22 @@ class Limits:
     """seconds. From the runtime's start to the search for what killed servers left behind: first cells go first."""
     oom_score_adj: int = 500
     """points. Added to a worker's oom_score_adj: the kernel should take a worker before the server."""
+
+    # -- registry ----------------------------------------------------------------------------------------------
+    peers: int = 32
+    """peers. Connected at the same time; each is a process or a connection of its own."""
+    config_bytes: int = 1_048_576
+    """bytes. One file with peers or client settings; it is parsed in one step that nothing can end."""
+    client_state_bytes: int = 8_388_608
+    """bytes. The client's own state file, which keeps much else; parsing this much takes about a tenth of a second."""
+    config_entries: int = 256
+    """entries in one file. Nobody configures more by hand."""
+    config_values: int = 5_000
+    """values, and lines of values, in the entries of one file. Each may be a secret, which has twenty forms."""
+    config_value_bytes: int = 65_536
+    """bytes of UTF-8. One expanded value: the kernel takes 128 KiB for one argument, and variables may repeat."""
+    server_name_bytes: int = 200
+    """bytes of UTF-8. The name of a configured peer is a label."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"limits do not change: {name}")

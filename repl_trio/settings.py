@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 COMMANDS = ("serve", "console", "exec", "doctor")
+SCOPES = ("project", "user", "local")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -27,31 +28,38 @@ class Settings:
 
     `project` is the canonical launch directory (or `--project-root`); `python` the interpreter given with `--python`;
     `environment` the user's, handed to workers as it is; `arguments` what follows `exec`; `memory_mib` the bound on a
-    worker's resident memory, 0 for none.
+    worker's resident memory, 0 for none; `config` the file with peers that stands for the project's own; `scopes` which
+    peers may be used at all, of `SCOPES`; `journal` the file that remembers calls to them, None for memory alone.
     """
 
     __slots__ = (
         "arguments",
         "command",
+        "config",
         "environment",
+        "journal",
         "limits",
         "log_file",
         "log_level",
         "memory_mib",
         "project",
         "python",
+        "scopes",
     )
 
     def __init__(self, command: str) -> None:
         self.command = command
         self.arguments: tuple[str, ...] = ()
+        self.config: str | None = None
         self.environment: dict[str, str] = dict(os.environ)
+        self.journal: str | None = None
         self.limits = Limits()
         self.log_file: str | None = None
         self.log_level = "warning"
         self.memory_mib = self.limits.memory_mib
         self.project = _launch_directory()
         self.python: str | None = None
+        self.scopes: tuple[str, ...] = ("project",)
 
 
 def _launch_directory() -> str:
@@ -95,6 +103,15 @@ def _parse(argv: Sequence[str], default: str) -> Settings:
         if not os.path.isdir(settings.project):
             parser.error(f"--project-root: {known.project_root} is no directory")
     settings.python = known.python
+    settings.scopes = known.mcp_scope
+    if known.config is not None:
+        # Whether it can be read is found out at its use: a broken registry never stops the start.
+        settings.config = os.path.abspath(known.config)
+        if "project" not in settings.scopes:
+            parser.error("--config stands for the project's file, which --mcp-scope leaves out")
+    if known.journal is not None:
+        # Whether it can be written is found out at its use, and calls alone fail then.
+        settings.journal = os.path.abspath(known.journal)
     settings.log_file = known.log_file
     if known.log_file is not None:
         try:
@@ -126,6 +143,18 @@ def _mebibytes(text: str) -> int:
     return int(text)
 
 
+def _scopes(text: str) -> tuple[str, ...]:
+    """`none`, `all`, or some of `SCOPES` with commas between them."""
+    if text in ("none", "all"):
+        return SCOPES if text == "all" else ()
+    given = text.split(",")
+    if unknown := [scope for scope in given if scope not in SCOPES]:
+        import argparse
+
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no scope; known: none, all, {', '.join(SCOPES)}")
+    return tuple(scope for scope in SCOPES if scope in given)
+
+
 def _exec_split(argv: Sequence[str]) -> int:
     """Where the arguments of `exec` begin: behind the first `exec` that is no option's value."""
     index = 0
@@ -154,6 +183,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", nargs="?", choices=COMMANDS, help="what to do; exec FILE [ARG ...] runs a file")
     parser.add_argument("--python", metavar="PATH", help="the workers' interpreter (3.10 or newer)")
     parser.add_argument("--project-root", metavar="PATH", help="project directory (default: the launch directory)")
+    parser.add_argument("--config", metavar="PATH", help="file with MCP servers instead of the project's .mcp.json")
+    parser.add_argument(
+        "--mcp-scope",
+        metavar="SCOPES",
+        type=_scopes,
+        default=("project",),
+        help="whose MCP servers cells may reach: none, all, or some of project,user,local (default: project)",
+    )
+    parser.add_argument("--journal", metavar="PATH", help="file that remembers calls to MCP servers across restarts")
     parser.add_argument(
         "--max-memory-mib",
         metavar="N",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 PRESERVED = "preserved"
 CLEARED = "cleared"
@@ -38,7 +40,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Bytes kept outside the conversation. `kind` is `output`, `value`, `image` or `display`.
+    """Bytes kept outside the conversation. `kind` is `output`, `value`, `image`, `display` or `result` (of a call).
 
     `created` is seconds since the epoch; `fault` says why it is not `complete`.
     """
@@ -92,3 +94,49 @@ class ExecutionResult:
     lost: str | None = None  # how the namespace before this run was lost, when nobody asked for that
     artifacts: tuple[Artifact, ...] = ()  # in the order in which they were finished
     steps: tuple[Step, ...] = ()  # how it was stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The run that asks something of the peers. `progress` takes a line for the run's live view."""
+
+    run_id: str
+    session_id: str
+    project: str
+    progress: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """What came of asking the client: its `result`, or an `error` (code, message, perhaps data) of it or of ours."""
+
+    result: dict[str, object] | None
+    error: dict[str, object] | None = None
+
+
+PEER_KEY = "repl-trio/peer"
+"""In the `_meta` of what the client is asked: the name of the peer that asks."""
+
+
+class AskClient(Protocol):
+    """The way to the client, for what peers want to know."""
+
+    @property
+    def offers(self) -> dict[str, object]:
+        """What the client answers: its capabilities `elicitation` and `sampling`, if it has them."""
+
+    async def ask(self, method: str, params: dict[str, object]) -> ClientAnswer:
+        """Send one request and wait for its answer, within a bound of time. Cancelled here: the client is told.
+
+        `params` is a JSON value of at most `client_request_bytes`.
+        """
+
+
+class CallTool(Protocol):
+    """What a session asks of the peers of its project; it is handed one and knows nothing else of them."""
+
+    async def perform(self, op: str, params: dict[str, object], origin: Origin) -> object:
+        """The JSON value that answers one operation of a cell (`docs/wire.md` names them).
+
+        Raises `BrokerError`. Cancelled here: the peer is told, and whether the call had an effect is not known.
+        """

@@ -38,6 +38,9 @@ def test_options_before_exec_are_ours_and_those_behind_it_the_files() -> None:
         (["--project-root", "/no/such/folder"], "is no directory"),
         (["--log-file", "/no/such/folder/log"], "cannot be written"),
         (["exec"], "exec takes a file"),
+        (["--mcp-scope", "project,usr"], "'usr' is no scope; known: none, all, project, user, local"),
+        (["--mcp-scope", ""], "is no scope"),
+        (["--mcp-scope", "user", "--config", "x.json"], "--mcp-scope leaves out"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_words(
@@ -64,6 +67,26 @@ def test_a_log_file_and_a_project_are_taken(tmp_path: Path) -> None:
     settings = parse(["--log-file", str(tmp_path / "log"), "--project-root", str(tmp_path)], terminal=False)
     assert settings.project == os.path.realpath(tmp_path)
     assert (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "scopes"),
+    [
+        ([], ("project",)),
+        (["--log-level", "info"], ("project",)),
+        (["--mcp-scope", "none"], ()),
+        (["--mcp-scope", "all"], ("project", "user", "local")),
+        (["--mcp-scope=local,project"], ("project", "local")),
+    ],
+)
+def test_only_the_projects_servers_are_reached_unless_asked_for(argv: list[str], scopes: tuple[str, ...]) -> None:
+    assert parse(argv, terminal=False).scopes == scopes
+
+
+def test_a_registry_is_named_by_its_path_and_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse(["--config", "no/such.json"], terminal=False).config == os.path.join(os.getcwd(), "no/such.json")
+    assert parse([], terminal=False).config is None
 
 
 def test_limits_do_not_change_and_tell_what_differs() -> None:
