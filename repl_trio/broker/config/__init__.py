@@ -1,0 +1,1 @@
+"""Which servers a project has: its configuration, read, checked and expanded. Decided without an event loop."""
