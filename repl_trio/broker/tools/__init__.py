@@ -1,0 +1,1 @@
+"""What peers offer: their catalogues, and the checks of arguments against schemas."""
