@@ -12,6 +12,7 @@ from ..errors import ReplError, SessionClosing
 from ..limits import Limits
 from ..machines import run as table
 from ..process.moment import Moment
+from ..process.pipes import PipeWriter
 from ..values import (
     CANCELLED,
     CLEARED,
@@ -30,6 +31,7 @@ from ..wire.frames import Frame, FrameError
 from .artifacts import Artifacts
 from .capture import Capture
 from .items import Items
+from .rpc import Calls
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +71,9 @@ class Run:
         self.lost: str | None = None  # how the namespace before this run was lost, if it was
         self.artifacts: list[Artifact] = []  # the finished ones, whether or not the session still keeps them
         self.store = store
+        self.calls: Calls | None = None  # what the cell asks of the peers, from the first time it does
+        self.open_calls: Callable[[Run, PipeWriter], Calls] | None = None  # set by the session
+        self._noted = ("", 0)
         self._limits = limits
         self._items: Items | None = None
         self.stdout = self._capture("stdout")
@@ -114,6 +119,42 @@ class Run:
         """Keep output of `stdout` or `stderr`."""
         (self.stdout if stream == "stdout" else self.stderr).write(chunk)
 
+    def note(self, line: str) -> None:
+        """A line for the live view; the next output of the cell replaces it."""
+        self._noted = (line, self.stdout.total + self.stderr.total)
+
+    def last_line(self) -> str:
+        """What a person who waits is shown."""
+        line, total = self._noted
+        if line and total == self.stdout.total + self.stderr.total:
+            return line
+        return self.stdout.last_line() or self.stderr.last_line()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what it has asked of the peers, and has cancelled, needs a moment to go."""
+        return self.calls is not None and self.calls.crowded
+
+    def ask(self, frame: Frame, commands: PipeWriter) -> None:
+        """An `rpc` or `rpc_cancel` frame of the cell, to be answered through `commands`. Raises `FrameError`."""
+        if frame["frame"] == "rpc_cancel":
+            if self.calls is not None:
+                self.calls.cancel(frame)
+            return
+        if self.calls is None:
+            if self.open_calls is None:
+                raise FrameError("an rpc frame where nobody answers")
+            self.calls = self.open_calls(self, commands)
+            if self.stop_reason is not None:
+                self.calls.halt()
+        self.calls.ask(frame)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the cell has ended by itself and its worker is fit for the next; the run may still be answered."""
+        fit = self.reply is not None and self.reply["keep"] is True
+        return fit and self.machine.state == table.RUNNING and self.stop_reason is None
+
     def show(self, frame: Frame) -> None:
         """A part of something that the cell shows. Raises `FrameError`; dropped once the run is over."""
         if self.finished:
@@ -130,10 +171,10 @@ class Run:
         """The worker's result frame. Output before it has been captured.
 
         A plain result finishes the run right here, in the step that read the frame: no task switch between the worker's
-        answer and ours. Everything else is left to the driver.
+        answer and ours. Everything else is left to the driver, as is a run whose peers have not answered yet.
         """
         self.reply = reply
-        if self.machine.state == table.RUNNING and reply["keep"] and self.stop_reason is None:
+        if self.completed and (self.calls is None or not self.calls.active):
             self.finish("result", PRESERVED)
         self.arrived.set()
 
@@ -158,6 +199,10 @@ class Run:
 
     def _answer(self, result: ExecutionResult) -> None:
         self.result = result
+        if self.calls is not None:
+            # It holds this run's `note`: a cycle, were it kept.
+            self.calls.halt()
+            self.calls = None
         self.answered.set()
         tell, self.when_answered = self.when_answered, None
         if tell is not None:

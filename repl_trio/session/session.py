@@ -14,14 +14,16 @@ from ..limits import Limits
 from ..machines import ladder
 from ..machines import run as run_table
 from ..process.named import named
+from ..process.pipes import PipeWriter
 from ..process.root import RootWatch
 from ..process.start import WorkerStart, start_worker
-from ..values import CLEARED, PRESERVED, TIMEOUT, Cell, Interpreter
+from ..values import CLEARED, PRESERVED, TIMEOUT, CallTool, Cell, Interpreter, Origin
 from .artifacts import Artifacts, folders
 from .generation import Generation, new_background
 from .interpreter import choose
 from .interrupt import clear, climb
 from .lifetime import open_generation
+from .rpc import Calls, Kept
 from .run import Run
 from .tap import Tap
 
@@ -130,6 +132,7 @@ class Session:
         self._check_generation(expected_generation)
         run = Run(self._surroundings.next_id("r"), self.id, cell, self._limits, self.artifacts)
         run.reset = reset
+        run.open_calls = self._open_calls
         self.active = run
         self._runs[run.id] = run
         while len(self._runs) > self._limits.runs_retained:
@@ -225,7 +228,14 @@ class Session:
         if not run.arrived.is_set():
             run.stop_reason = run.stop_reason or TIMEOUT
             run.machine.advance("stop")
+            if run.calls is not None:
+                await run.calls.stop(self._limits.rpc_settle)
             await climb(self._surroundings.rungs(), run, generation, self._limits.ladder_settle)
+        if run.calls is not None:
+            await run.calls.stop(self._limits.rpc_end)
+            if run.completed and generation.alive:
+                run.finish("result", PRESERVED)
+                return
         kept = run.reply is not None and run.reply["keep"] and generation.alive
         if kept and run.machine.state in (run_table.RUNNING, run_table.INTERRUPTING):
             if run.machine.state == run_table.RUNNING:
@@ -243,6 +253,14 @@ class Session:
             run.machine.advance("unfit" if run.reply is not None and run.machine.accepts("unfit") else "died")
         await generation.kill()
         run.finish("cleared", CLEARED, generation.death, generation.last_words())
+
+    def _open_calls(self, run: Run, commands: PipeWriter) -> Calls:
+        """Begin to answer what a run asks of the peers."""
+        origin = Origin(run.id, self.id, self.project, run.note)
+        kept = Kept(self.artifacts, run.artifacts)
+        calls = Calls(self._surroundings.peers, origin, commands, kept, self._limits)
+        self._surroundings.nursery.start_soon(calls.serve, name=named(f"answers what run {run.id} asks of peers"))
+        return calls
 
     # -- the worker --------------------------------------------------------------------------------------------
 
@@ -339,6 +357,7 @@ class Surroundings:
         self.limits = limits
         self.environment = environment
         self.next_id = next_id
+        self.peers: CallTool | None = None  # who answers what cells ask of them; set once, by who composes the server
         self.shutting_down = False
 
     def start_worker(self, python: str, project: str) -> WorkerStart:

@@ -22,6 +22,7 @@ from ..process.named import named
 from ..process.root import RootWatch, open_root
 from ..process.start import WorkerStart
 from ..settings import Settings
+from ..values import CallTool
 from .lifetime import open_generation
 from .session import Session, Surroundings
 
@@ -43,6 +44,11 @@ class Sessions:
         self.default = self._new_default()
 
     @property
+    def watch(self) -> RootWatch:
+        """The root guardian, below which others start processes as well."""
+        return self._surroundings.watch
+
+    @property
     def all(self) -> tuple[Session, ...]:
         """The open sessions, oldest first."""
         return tuple(self._sessions.values())
@@ -51,11 +57,6 @@ class Sessions:
     def closing(self) -> tuple[Session, ...]:
         """The sessions that no call reaches any more and that have not ended yet."""
         return tuple(session for session in self._closing if not session.over)
-
-    @property
-    def watch(self) -> RootWatch:
-        """What is known of the root guardian."""
-        return self._surroundings.watch
 
     def get(self, session_id: str | None) -> Session:
         """An open session, the default one without an id. Raises `UnknownSession`."""
@@ -118,6 +119,10 @@ class Sessions:
         async with trio.open_nursery() as nursery:
             for session in self.all:
                 nursery.start_soon(session.close, why, name=named(f"closes session {session.id}"))
+
+    def reach(self, peers: CallTool) -> None:
+        """From here on, `peers` answers what cells ask of the servers of their projects."""
+        self._surroundings.peers = peers
 
     def adopt(self, start: WorkerStart) -> None:
         """Give the default session a worker that was started ahead of the runtime."""

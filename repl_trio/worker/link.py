@@ -55,6 +55,10 @@ def _poll(descriptor: int) -> select.poll:
     return poll
 
 
+def _nobody_waits(_frame: Frame) -> None:
+    """For answers while nothing was asked."""
+
+
 def _nothing_yet(number: object) -> Frame:
     return {"frame": "namespace", "id": number, "names": [], "total": 0}
 
@@ -66,6 +70,8 @@ class Link:
         self.requests: _queue.SimpleQueue[Frame] = _queue.SimpleQueue()
         #: Answers an `inspect` frame; set by whoever owns the namespace, before the first frame can come.
         self.inspect: Callable[[object], Frame] = _nothing_yet
+        #: Takes an `rpc_result` frame, on the reader's thread; set by who asked, before the first one can come.
+        self.answer: Callable[[Frame], None] = _nobody_waits
         self.pid = os.getpid()
         self._received = 0
         self._reading = False  # the reader is about to take bytes off the pipe, or has not yet counted their frames
@@ -104,9 +110,12 @@ class Link:
 
     def send(self, frame: Frame) -> None:
         """Write one frame whole. In a forked child: nothing. A link that is gone ends the worker."""
-        if os.getpid() != self.pid:
-            return
-        rest = memoryview(frames.encode(frame, DEFAULT.frame_bytes))
+        if os.getpid() == self.pid:
+            self.write(frames.encode(frame, DEFAULT.frame_bytes))
+
+    def write(self, line: bytes) -> None:
+        """Write one encoded frame whole; not for forked children. A link that is gone ends the worker."""
+        rest = memoryview(line)
         try:
             with self._lock:
                 while rest:
@@ -161,6 +170,9 @@ class Link:
                     frame = frames.decode(line, frames.TO_WORKER)
                     if frame["frame"] == "inspect":
                         self.send(self.inspect(frame["id"]))
+                        continue
+                    if frame["frame"] == "rpc_result":
+                        self.answer(frame)
                         continue
                     self._received += 1
                     self.requests.put(frame)

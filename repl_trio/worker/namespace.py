@@ -6,7 +6,7 @@ another that is loaded on first use, and name the front in `Helpers`.
 
 from __future__ import annotations
 
-from . import origin
+from . import origin, peers
 from .checkpoint import Checkpoint, fronts
 from .inspection import described
 from .sh import ShError, ShResult, ShTimeout, ash, sh
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .history import History
+    from .turn import Turn
 
-# A task made of nothing but `ash(...)`, and a thread that runs nothing but `sh(...)`, are a cell's own work all the
-# same: they end with the cell.
+# A task made of nothing but `ash(...)` or `mcp.acall(...)`, and a thread that runs nothing but `sh(...)`, are a cell's
+# own work all the same: they end with the cell.
 origin.executed_files.add(ash.__code__.co_filename)
+origin.executed_files.add(peers.Peers.acall.__code__.co_filename)
 
 
 class Helpers:
-    """The helpers of one generation. `display` is one that is ready."""
+    """The helpers of one generation. `display` is one that is ready; `turn` tells `mcp` which run may ask."""
 
-    def __init__(self, history: History, namespace: dict[str, object], display: Any) -> None:
+    def __init__(self, history: History, namespace: dict[str, object], display: Any, turn: Turn) -> None:
         def repl_history() -> list[tuple[str, str]]:
             """The cells run so far, oldest first, this one last: a list of (run_id, source).
 
@@ -60,6 +62,7 @@ class Helpers:
                 if type(member) is type(sh):
                     member.__module__ = "__main__"
         self._fronts: dict[str, object] = {front.__name__: front for front in named}
+        self._fronts["mcp"] = peers.Peers(turn)
         self.names = frozenset(self._fronts)
 
     def inject(self, namespace: dict[str, object]) -> None:

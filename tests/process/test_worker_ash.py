@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.process.test_worker_sh import WORK, background, gone
-from tests.process.worker_driver import EXTREMES, VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EACH, EXTREMES, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -26,7 +26,7 @@ before = left()
 HANGS = "'echo $$ > pid; sleep 600 & sleep 600'"
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with WorkerDriver(interpreter(request.param), tmp_path) as driver:
         driver.ready()

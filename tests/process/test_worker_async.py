@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EACH, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
 AWAIT = "await asyncio.sleep(0)\n"
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with WorkerDriver(interpreter(request.param), tmp_path) as driver:
         driver.ready()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repl_trio.limits import DEFAULT
-from tests.process.worker_driver import BOOT, EXTREMES, VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import BOOT, EACH, EXTREMES, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -22,7 +22,7 @@ class Shows:
 """
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with WorkerDriver(interpreter(request.param), tmp_path) as driver:
         driver.ready()

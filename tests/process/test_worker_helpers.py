@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from repl_trio.limits import DEFAULT
-from tests.process.worker_driver import EXTREMES, VERSIONS, Gone, WorkerDriver, interpreter
+from tests.process.worker_driver import EACH, EXTREMES, Gone, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -19,7 +19,7 @@ COMMANDS = ("sh", "ash", "ShResult", "ShError", "ShTimeout")
 HELPERS = (*COMMANDS, "display", "checkpoint", "restore", "repl_history", "repl_source", "repl_namespace")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with WorkerDriver(interpreter(request.param), tmp_path) as driver:
         driver.ready()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import BOOT, BOUND, EXTREMES, VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import BOOT, BOUND, EACH, EXTREMES, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -51,7 +51,7 @@ def environment(python: str, folder: Path) -> str:
 PIP = "'pip', 'install', '--no-index', '--no-deps', '--disable-pip-version-check', '--quiet'"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_a_package_that_one_cell_installs_the_next_imports(version: str, tmp_path: Path) -> None:
     """Also when it was looked for before, and already in the statement behind the installation."""
     base = interpreter(version)
@@ -93,7 +93,7 @@ def test_a_user_site_that_did_not_exist_is_found(version: str, tmp_path: Path) -
         assert worker.cell("len(sys.path)").value == before
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_a_folder_on_the_path_that_comes_later_is_found(version: str, tmp_path: Path) -> None:
     with WorkerDriver(interpreter(version), tmp_path) as worker:
         worker.ready()
@@ -120,7 +120,7 @@ write('value = 1')
 """
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_rep_a13_a_reload_sees_an_edit_of_the_same_second_and_size(version: str, tmp_path: Path) -> None:
     with WorkerDriver(interpreter(version), tmp_path) as worker:
         worker.ready()
@@ -132,7 +132,7 @@ def test_rep_a13_a_reload_sees_an_edit_of_the_same_second_and_size(version: str,
         assert not (tmp_path / "__pycache__").exists()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_rep_a13_a_reload_of_a_submodule_reaches_its_package_and_no_copies(version: str, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
@@ -213,7 +213,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_what_one_thread_imports_for_the_worker_changes_nothing_in_the_others(version: str, tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("value = 6")
     with WorkerDriver(interpreter(version), tmp_path) as worker:
@@ -232,7 +232,7 @@ r = await ash('echo lives')
 LIVES = [True, True, 6, True, "lives\n", [], 1000]
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def shadowed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     """A worker whose cells have imported a project's own `selectors`."""
     (tmp_path / "selectors.py").write_text("mine = True")
@@ -365,7 +365,7 @@ r = sh('true')
 """
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_a_shadow_that_another_thread_is_importing_reaches_neither_of_them(version: str, tmp_path: Path) -> None:
     """The worker's import of `subprocess` comes upon a project's `selectors` that was not there when it began."""
     (tmp_path / "selectors.py").write_text("import __main__\n__main__.begun.set()\n__main__.needed.wait(10)\nmine = 1")
@@ -378,7 +378,7 @@ def test_a_shadow_that_another_thread_is_importing_reaches_neither_of_them(versi
         assert after.value == ["lives\n", True], after
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_the_workers_own_late_modules_keep_their_bytecode(version: str, tmp_path: Path) -> None:
     package = tmp_path / "copied"
     shutil.copytree(BOOT.parent.parent, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.process.interrupting import interrupted, lives_on, prepared
-from tests.process.worker_driver import VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EACH, VERSIONS, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with prepared(interpreter(request.param), tmp_path) as driver:
         yield driver
@@ -283,7 +283,7 @@ def test_interrupts_at_random_moments(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EACH)
 def test_interrupts_at_many_random_moments(version: str, kind: str, tmp_path: Path) -> None:
     with prepared(interpreter(version), tmp_path) as worker:
         sweep(worker, KINDS[kind], 300, random.Random(f"{version} {kind}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.process.worker_driver import BOUND, VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import BOUND, EACH, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -18,7 +18,7 @@ LEFT = (
 )
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with WorkerDriver(interpreter(request.param), tmp_path) as driver:
         driver.ready()

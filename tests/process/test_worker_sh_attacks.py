@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import EXTREMES, VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EACH, EXTREMES, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
@@ -27,7 +27,7 @@ def as_before():
 """
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with prepared(request.param, tmp_path) as driver:
         yield driver

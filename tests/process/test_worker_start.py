@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.worker_driver import BOOT, VERSIONS, Gone, WorkerDriver, interpreter
+from tests.process.worker_driver import BOOT, EACH, Gone, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def python(request: pytest.FixtureRequest) -> str:
     return interpreter(request.param)
 

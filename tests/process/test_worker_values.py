@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from repl_trio.limits import DEFAULT
-from tests.process.worker_driver import VERSIONS, WorkerDriver, interpreter
+from tests.process.worker_driver import EACH, WorkerDriver, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=EACH)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerDriver]:
     with WorkerDriver(interpreter(request.param), tmp_path) as driver:
         driver.ready()

@@ -28,6 +28,8 @@ from repl_trio.wire.framing import LineDecoder
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 #: The oldest and the newest of them, for what is tried in many forms.
 EXTREMES = ("3.10", "3.13")
+#: All of them, as parameters. Those between the extremes are slow tests: tests/e2e runs its cells in each version.
+EACH = [pytest.param(name, marks=pytest.mark.slow) if name in ("3.11", "3.12") else name for name in VERSIONS]
 BOOT = Path(repl_trio.__file__).parent / "worker" / "boot.py"
 #: Seconds that nothing in these tests may take: a hang bound, not an expectation.
 BOUND = 20.0
