@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 import trio
 
 from .. import __version__
+from ..broker.reach import open_reach
 from ..errors import ReplError
 from ..process.named import named
 from ..process.stdio import Outputs
@@ -48,7 +49,12 @@ def converse(settings: Settings) -> None:
 async def _converse(settings: Settings, terminal: Terminal, outputs: Outputs) -> None:
     trio.lowlevel.current_task().name = named("talks")
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
-        async with open_streams(outputs) as streams, open_sessions(settings) as sessions:
+        async with (
+            open_streams(outputs) as streams,
+            open_sessions(settings) as sessions,
+            open_reach(settings, sessions.watch) as reach,
+        ):
+            sessions.reach(reach)
             talk = _Conversation(settings, sessions, streams, terminal)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(talk.on_signal, received, nursery.cancel_scope, name=named("hears signals"))

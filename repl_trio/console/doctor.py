@@ -10,6 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from ..broker.config.entries import FAULT, UNREADABLE, Entry, Fault, Remote, Snapshot
+from ..broker.config.registry import Registry
+from ..broker.peer.program import find_program
+from ..errors import BrokerError
 from ..process.stdio import fill_holes
 from ..settings import Settings
 from .broken import Broken
@@ -51,6 +55,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
         yield package, partial(_package, package)
     yield "project", partial(_project, settings)
     yield "open files", partial(_descriptors, settings)
+    yield from _servers(settings)
     yield "guardian", partial(_probe, "guardian", settings)
     yield "worker", partial(_probe, "worker", settings)
 
@@ -92,6 +97,37 @@ def _descriptors(settings: Settings) -> str:
         raise Broken(f"{allowed} are allowed, too few for one session; raise it with `ulimit -n`")
     enough = min(room, settings.limits.sessions)
     return f"{allowed} are allowed, enough for {enough} of {settings.limits.sessions} sessions"
+
+
+def _servers(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The project's MCP servers as `mcp` in a cell would find them: a check for each. Nothing is started."""
+    given = settings.environment
+    registry = Registry(settings.project, given, scopes=settings.scopes, config=settings.config, limits=settings.limits)
+    snapshot = registry.look()
+    if snapshot.blocked is not None:
+        yield "servers", partial(str, snapshot.blocked)
+    for unread in snapshot.faults:
+        yield "servers", partial(_broken, str(unread))
+    for name, entry in sorted(snapshot.entries.items()):
+        yield f"server {name}", partial(_server, entry, given.get("PATH", os.defpath))
+    if snapshot == Snapshot({}, version=snapshot.version):
+        yield "servers", partial(str, "none are configured")
+
+
+def _server(entry: Entry | Fault, path: str) -> str:
+    if isinstance(entry, Fault):
+        words = f"{entry} ({entry.scope} scope)"
+        return _broken(words) if entry.rule in (FAULT, UNREADABLE) else f"not used: {words}"
+    if isinstance(entry.target, Remote):
+        return f"listed in the {entry.scope} scope; {entry.target.kind} servers cannot be reached in this version"
+    try:
+        return f"{find_program(entry.name, entry.target, path)} ({entry.scope} scope)"
+    except BrokerError as error:
+        return _broken(error.message.removeprefix(f"{entry.name}: "))
+
+
+def _broken(words: str) -> str:
+    raise Broken(words)
 
 
 def _probe(name: str, settings: Settings) -> str:

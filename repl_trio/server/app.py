@@ -5,7 +5,8 @@ root nursery                  deadline set at the first reason to end
 |- signals
 |- writer                     one owner of the client's pipe
 |- reader                     one task and cancel scope per request
-`- sessions (open_sessions)   generations and runs
+|- sessions (open_sessions)   generations and runs
+`- reach (open_reach)         peers, from their first use on
 ```
 """
 
@@ -18,6 +19,7 @@ from functools import partial
 
 import trio
 
+from ..broker.reach import Reach, open_reach
 from ..errors import ReplError
 from ..limits import Limits
 from ..process import cookie
@@ -31,6 +33,7 @@ from ..wire import jsonrpc
 from ..wire.framing import Oversized
 from ..wire.mcp import Answer, Call, Cancel
 from .arguments import BadArguments, check
+from .asking import Asking
 from .content import Reply
 from .detail import Detail
 from .dispatch import Dispatch
@@ -49,7 +52,15 @@ class Server:
     that are already here may still take.
     """
 
-    def __init__(self, link: Link, writer: PipeWriter, sessions: Sessions, settings: Settings, ending: Ending) -> None:
+    def __init__(
+        self,
+        link: Link,
+        writer: PipeWriter,
+        sessions: Sessions,
+        reach: Reach,
+        settings: Settings,
+        ending: Ending,
+    ) -> None:
         self.leaving = trio.Event()
         self.draining = trio.CancelScope()
         self.why = ""  # told to who waits for a run
@@ -61,8 +72,10 @@ class Server:
         self._limits = settings.limits
         self._tools = {str(tool["name"]): tool for tool in tools(settings.limits)}
         self._requests: dict[jsonrpc.RequestId, Request] = {}
-        detail = Detail(sessions, self._requests, writer, settings.limits)
-        self._dispatch = Dispatch(sessions, settings, link.connection, self._send, detail)
+        # What peers want to know comes through here to the client.
+        self._asking = reach.client = Asking(link.connection, writer, self._send, settings.limits)
+        detail = Detail(sessions, self._requests, writer, settings.limits, self._asking)
+        self._dispatch = Dispatch(sessions, reach, settings, link.connection, self._send, detail)
         self._idle = trio.Event()
 
     def leave(self, drain: float, why: str, told: str = "") -> None:
@@ -139,6 +152,8 @@ class Server:
             self._accept(step, nursery)
         elif isinstance(step, Answer):
             self._send(step.line)
+        elif isinstance(step, jsonrpc.Response):
+            self._asking.take(step)
         elif isinstance(step, Cancel) and step.id in self._requests:
             self._requests[step.id].cancel()
 
@@ -244,18 +259,19 @@ async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart 
     writer = PipeWriter(link.pipes.send_fd, unread=settings.limits.unread_bytes)
     async with trio.open_nursery() as tasks:
         try:
-            async with open_sessions(settings, root) as sessions:
+            async with open_sessions(settings, root) as sessions, open_reach(settings, sessions.watch) as reach:
+                sessions.reach(reach)
                 if start is not None:
                     sessions.adopt(start)
-                server = Server(link, writer, sessions, settings, ending)
+                server = Server(link, writer, sessions, reach, settings, ending)
                 ending.left = partial(_left, sessions)
                 keep = server.keep
                 tasks.start_soon(keep, writer.run, name=named("writes to the client"))
                 tasks.start_soon(keep, _leave_on_signal, server, ending, name=named("hears signals"))
                 tasks.start_soon(keep, _leave_on_broken_pipe, writer, server, name=named("hears of a broken pipe"))
                 tasks.start_soon(keep, writer.deserted, name=named("watches whether the client reads"))
-                tasks.start_soon(keep, _sweep, settings.limits, name=named("sweeps after killed servers"))
                 async with trio.open_nursery() as requests:
+                    requests.start_soon(keep, _sweep, settings.limits, reach, name=named("sweeps after killed servers"))
                     requests.start_soon(
                         keep, server.receive, reader, link.handover, requests, name=named("reads requests")
                     )
@@ -263,11 +279,13 @@ async def _serve(settings: Settings, link: Link, root: Root, start: WorkerStart 
                     tasks.cancel_scope.deadline = trio.current_time() + ending.until(0.9)
                     await _drain(server)
                     ending.take_stock()
-                    # Cancels the runs, which answers their requests; then the workers go.
+                    # Cancels the runs, which answers their requests; then the workers go, and the peers beside them.
+                    requests.start_soon(keep, reach.shutdown, name=named("ends the peers"))
                     await sessions.shutdown(server.why)
                     # What waits for something else, a session that is being opened, is not waited for.
                     with trio.move_on_after(settings.limits.eof_drain):
                         await server.idle()
+                    await reach.shutdown()
                     requests.cancel_scope.cancel()
         finally:
             ending.overdue = trio.current_time() >= tasks.cancel_scope.deadline
@@ -293,17 +311,21 @@ def _left(sessions: Sessions) -> tuple[int, int]:
     return runs, sum(session.generation is not None and not session.generation.over.is_set() for session in known)
 
 
-async def _sweep(limits: Limits) -> None:
-    """End what servers that were killed with all their guardians have left behind. Not beside the first cell."""
+async def _sweep(limits: Limits, reach: Reach) -> None:
+    """End what servers that were killed with all their guardians have left behind. Not beside the first cell.
+
+    After that, load what health needs to know of the peers.
+    """
     await trio.sleep(limits.sweep_delay)
     try:
         killed = await trio.to_thread.run_sync(cookie.sweep, abandon_on_cancel=True)
     except (OSError, RuntimeError) as error:
         # No descriptor or no thread left: no reason to end a server that works.
         _log.warning("could not look for what servers that are gone have left behind: %s", error)
-        return
+        killed = 0
     if killed:
         _log.warning("killed %d processes that a server which is gone had left behind", killed)
+    await reach.prepare()
 
 
 async def _drain(server: Server) -> None:

@@ -11,6 +11,7 @@ from typing import TypedDict
 import trio
 
 from .. import __version__
+from ..broker.reach import Reach
 from ..errors import ReplError, SessionRequired, UnknownRun
 from ..process.named import named
 from ..session import containment, standing
@@ -21,7 +22,7 @@ from ..settings import Settings
 from ..values import Cell
 from ..wire.jsonrpc import Params
 from ..wire.mcp import Call, Connection
-from . import artifacts, content
+from . import artifacts, content, peers
 from .arguments import BadArguments
 from .content import Reply
 from .described import describe, describe_run, line_of, quietness
@@ -40,12 +41,14 @@ class Dispatch:
     def __init__(
         self,
         sessions: Sessions,
+        reach: Reach,
         settings: Settings,
         connection: Connection,
         send: Callable[[bytes], None],
         detail: Detail,
     ) -> None:
         self._sessions = sessions
+        self._reach = reach
         self._settings = settings
         self._limits = settings.limits
         self._connection = connection
@@ -198,7 +201,7 @@ class Dispatch:
 
     async def _tell_progress(self, run: Run, call: Call) -> None:
         while True:
-            line = (run.stdout.last_line() or run.stderr.last_line())[: self._limits.progress_line]
+            line = run.last_line()[: self._limits.progress_line]
             elapsed = trio.current_time() - run.accepted
             message = f"{elapsed:.0f} s{': ' + line if line else ''}"
             self._send(self._connection.encode_progress(call, round(elapsed, 3), message))
@@ -261,6 +264,7 @@ class Dispatch:
         detail = call.arguments.get("detail") is True
         sessions, lines = self._described(detail=detail)
         limits = self._limits
+        broker = peers.described(self._reach, self._projects(), limits)
         contained, faults = self._containment()
         lines += [f"containment: {fault}" for fault in faults]
         structured: Params = {
@@ -275,17 +279,21 @@ class Dispatch:
             },
             "sessions": sessions,
             "limits": {name: getattr(limits, name) for name in limits.names()},
-            "broker": {"state": "absent"},
+            "broker": broker,
             "containment": contained,
             "execution": "trusted-local: cells run with the user's own rights, crash isolation, no sandbox",
         }
         head = f"repl-trio {__version__}, pid {os.getpid()}, healthy. {len(self._sessions.all)} session(s):"
-        lines.insert(0, head)
+        lines = [head, *lines, *peers.lines(broker)]
         if detail:
             report, more = self._detail.report(limits.result_bytes - FRAMEWORK - cost([structured, *lines]))
             structured |= report
             lines += more
         return Reply("\n".join(lines), structured)
+
+    def _projects(self) -> list[str]:
+        """The projects of the open sessions, the server's own first."""
+        return list(dict.fromkeys([self._settings.project, *(session.project for session in self._sessions.all)]))
 
     def _containment(self) -> tuple[Params, list[str]]:
         """The level in force, and what the system withholds from guardians."""

@@ -42,7 +42,7 @@ RESULT = SUMMARY | {
 ARTIFACT = {
     "id": "text",
     "name": "text",
-    "kind": "text",  # output, value, image or display
+    "kind": "text",  # output, value, image, display or result
     "media_type": "text",
     "size": "whole",
     "complete": "flag",
@@ -77,6 +77,7 @@ _DETAIL = {
     "root": "object",  # as session/standing.py has it, and so is `detail` of a session
     "requests": "objects",  # unanswered, oldest first: id, tool, age_s, run_id, cancelled
     "requests_total": "whole",
+    "asked": "objects",  # of the client on behalf of peers and not answered, oldest first: id, method, server, age_s
     "unread_bytes": "whole",  # of answers
     "threads": "whole",
     "tasks": "objects",  # as session/tree.py's Node.fields, parents first
@@ -90,6 +91,12 @@ _SERVER = {
     "uptime_s": "number",
     "protocol": "text or null",
     "client": "text or null",
+}
+_BROKER = {
+    "journal": "text",
+    "more": "whole",
+    "notes": "texts",
+    "servers": "objects",  # name, state, tools (how many may be called, once known), reason, project (if another one)
 }
 
 _KINDS: dict[str, Schema] = {
@@ -122,7 +129,7 @@ def health() -> Schema:
         FAILURE | {"execution": "text", "limits": "numbers by name"} | _DETAIL,
         ("server", shape(_SERVER)),
         ("sessions", array(shape(SESSION | {"detail": "object"}))),
-        ("broker", shape({"state": "text"})),
+        ("broker", shape(_BROKER)),
         ("containment", shape({"level": "text", "details": "text"}, ("faults", array({"type": "string"})))),
     )
 

@@ -72,6 +72,7 @@ async def test_a_server_at_rest_has_nothing_to_report_but_its_tasks() -> None:
         "root": {"state": "none"},
         "requests": [],
         "requests_total": 0,
+        "asked": [],
         "unread_bytes": 0,
         "threads": 0,
         "tasks_total": len(tasks),
