@@ -2,7 +2,7 @@
 # The environment of the checkout, sourced by the other scripts; bash 3.2 is enough (macOS).
 #
 #   root         the checkout, absolute
-#   venv         $root/.venv
+#   venv         $root/.venv; scripts/peers has another one, in which the checkout is not importable
 #   venv_ready LOCK...   returns 0 when .venv holds what every LOCK names, building or completing it first where it does
 #                not; otherwise prints the reason to stderr and returns 1. Talks to stderr only and reads no input.
 #
@@ -62,6 +62,7 @@ _install() { # LOCK
 }
 
 _link_tree() { # makes the checkout importable and startable from .venv without a build step
+  [[ $venv == "$root/.venv" ]] || return 0
   "$venv/bin/python" -I - "$root" <<'PYTHON'
 import os, shlex, sys, sysconfig
 
@@ -138,8 +139,7 @@ _build() { # LOCK...: with the lock of the set-up held
   _precompile && _stamp requirements.lock "$@" && _say "ready"
 }
 
-venv_ready() { # LOCK...
-  _all_fresh "$@" && return 0
+_alone() { # COMMAND...: with the lock of the set-up held
   (
     # flock(2) belongs to the open file, which this subshell and its children share: however they end, the lock ends
     # with the last of them. There is no flock command on macOS, so a Python takes it.
@@ -148,6 +148,10 @@ venv_ready() { # LOCK...
       _say "another start is building $venv; waiting for it"
       "$python" -I -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' || exit 1
     }
-    _build "$@"
+    "$@"
   ) 9>"$root/.venv.lock" </dev/null >&2
+}
+
+venv_ready() { # LOCK...
+  _all_fresh "$@" || _alone _build "$@"
 }
