@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import floors, guardian, output
+from bench import broker, floors, guardian, output
 from bench.client import Client
 from bench.figures import FIGURES, SERVER, TWO_HOP, Figure, Sample
 from bench.measures import PLAN, Effort, Measure, Plan, Side
@@ -102,6 +102,8 @@ def _report(bench: Bench, about: dict[str, Any], options: argparse.Namespace) ->
     print(table(found, about["probe"]), flush=True)
     if options.guardian:
         print(guardian.spans(found), flush=True)
+    if options.broker:
+        print(broker.differences(found), flush=True)
     for side, left in bench.left_behind().items():
         if left:
             print(f"processes that outlived the {side} and were killed: {left}")
@@ -119,6 +121,8 @@ def _group(options: argparse.Namespace) -> tuple[Plan, tuple[Figure, ...]]:
     """What is measured, and what is reported of it."""
     if options.guardian:
         return guardian.PLAN, guardian.FIGURES
+    if options.broker:
+        return broker.PLAN, broker.FIGURES
     return (output.PLAN, output.FIGURES) if options.output else (PLAN, FIGURES)
 
 
@@ -184,6 +188,9 @@ def _parser() -> argparse.ArgumentParser:
     groups = parser.add_mutually_exclusive_group()
     groups.add_argument("--output", action="store_true", help="measure floods of output instead of everything else")
     groups.add_argument("--guardian", action="store_true", help="measure our guardians instead of everything else")
+    groups.add_argument(
+        "--broker", action="store_true", help="measure calls to other servers instead of everything else"
+    )
     parser.add_argument("--rounds", type=_count, metavar="N", help="interleaved rounds (9; with --quick 3)")
     parser.add_argument("--calls", type=_count, metavar="N", help="calls a round where calls are cheap (1000; 100)")
     parser.add_argument(

@@ -41,9 +41,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An upper bound: of the ratio of medians, of that of 95th percentiles, or of the median in the figure's unit."""
+    """An upper bound: of the ratio of medians, of that of 95th percentiles, or in the figure's unit of the median, the
+    95th percentile, the most of all values, or what the median has more than the floor's."""
 
-    of: Literal["ratio", "p95_ratio", "median"]
+    of: Literal["ratio", "p95_ratio", "median", "p95", "most", "added"]
     limit: float
 
 

@@ -10,7 +10,7 @@ Recorded = Mapping[tuple[str, str], Sequence[Sample]]
 """The samples of all rounds by (figure, side)."""
 
 HEADINGS = ("figure", "median", "p95", "", "floor", "median", "p95", "ratio", "p95 ratio", "target", "")
-TARGET_TEXT = {"ratio": "ratio", "p95_ratio": "p95 ratio", "median": "median"}
+TARGET_TEXT = {"p95_ratio": "p95 ratio", "added": "more than floor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,20 @@ class Row:
             return None
         return self.own.p95 / self.other.p95
 
+    @property
+    def added(self) -> float | None:
+        """What the median of the server has more than the floor's."""
+        if self.own is None or self.other is None or self.own.blocked:
+            return None
+        return self.own.median - self.other.median
+
+    def reached(self, target: Target) -> float | None:
+        """What a target bounds."""
+        if target.of in ("ratio", "p95_ratio", "added"):
+            found: float | None = getattr(self, target.of)
+            return found
+        return getattr(self.own, target.of) if self.own is not None else None
+
 
 def rows(recorded: Recorded, *, with_targets: bool, figures: Sequence[Figure] = FIGURES) -> list[Row]:
     """Every figure with every floor, in the order of `figures`; verdicts only for our own server."""
@@ -75,7 +89,7 @@ def _summary(figure: Figure, recorded: Recorded, side: str) -> Summary | None:
 
 
 def _met(row: Row, target: Target) -> bool:
-    reached = {"ratio": row.ratio, "p95_ratio": row.p95_ratio, "median": row.own.median if row.own else None}[target.of]
+    reached = row.reached(target)
     return reached is not None and reached <= target.limit and not (row.own and row.own.blocked)
 
 
@@ -93,6 +107,7 @@ def document(about: dict[str, Any], found: Sequence[Row], failures: Sequence[str
                 "floor": row.other and asdict(row.other),
                 "ratio": row.ratio,
                 "p95_ratio": row.p95_ratio,
+                "added": row.added,
                 "targets": [{**asdict(verdict.target), "met": verdict.met} for verdict in row.verdicts],
             }
         )
@@ -150,5 +165,7 @@ def _times(ratio: float | None) -> str:
 
 
 def _judged(verdict: Verdict, unit: str) -> tuple[str, str]:
-    limit = f"{verdict.target.limit:g}" + (f" {unit}" if verdict.target.of == "median" else "")
-    return f"{TARGET_TEXT[verdict.target.of]} <= {limit}", "pass" if verdict.met else "FAIL"
+    of, limit = verdict.target.of, f"{verdict.target.limit:g}"
+    if of not in ("ratio", "p95_ratio"):
+        limit += f" {unit}"
+    return f"{TARGET_TEXT.get(of, of)} <= {limit}", "pass" if verdict.met else "FAIL"

@@ -5,14 +5,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from bench import guardian, output
-from bench.figures import SERVER, SPINNER, TWO_HOP, Sample
+from bench import broker, guardian, output
+from bench.figures import FIGURES, SERVER, SPINNER, TWO_HOP, Figure, Sample
 from bench.report import Row, rows
 from bench.surface import shows
 
@@ -100,6 +101,21 @@ def test_the_guardian_group_has_every_figure(tmp_path: Path) -> None:
             assert f"{figure['title']}: least {summary['least']:.1f}, median" in done.stdout
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells what a process has loaded")
+def test_the_broker_group_has_every_figure(tmp_path: Path) -> None:
+    done = bench("--broker", "--quick", "--rounds", "1", "--calls", "20", "--json", "figures.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "figures.json").read_text())
+    assert report["failures"] == []
+    assert report["left_behind"] == {SERVER: 0, TWO_HOP: 0}
+    assert report["figures"].keys() == {figure.key for figure in broker.FIGURES}
+    for figure in report["figures"].values():
+        assert_measured(figure["server"])
+        assert all(floor["ratio"] for floor in figure["floors"])
+    added = report["figures"]["call"]["floors"][0]["added"]
+    assert f"mcp.call of an echo: {added:.3f} ms more than SDK client" in done.stdout
+
+
 def test_a_share_is_judged_in_percent() -> None:
     for share, met in ((0.099, True), (0.101, False)):
         found = rows({("flood_cpu_native", SERVER): [Sample((share,))]}, with_targets=True, figures=output.FIGURES)
@@ -115,9 +131,9 @@ def test_a_server_that_ends_is_an_error_that_shows_its_stderr(tmp_path: Path) ->
     assert "no such luck" in done.stderr
 
 
-def judged(key: str, own: Sample, floor: str, other: Sample) -> list[bool]:
+def judged(key: str, own: Sample, floor: str, other: Sample, figures: Sequence[Figure] = FIGURES) -> list[bool]:
     """Whether each target of one figure was met."""
-    found: list[Row] = rows({(key, SERVER): [own], (key, floor): [other]}, with_targets=True)
+    found: list[Row] = rows({(key, SERVER): [own], (key, floor): [other]}, with_targets=True, figures=figures)
     (row,) = (row for row in found if row.figure.key == key and row.floor.side == floor)
     return [verdict.met for verdict in row.verdicts]
 
@@ -125,6 +141,19 @@ def judged(key: str, own: Sample, floor: str, other: Sample) -> list[bool]:
 @pytest.mark.parametrize(("seconds", "met"), [(0.0249, True), (0.0251, False)])
 def test_a_ratio_is_judged_by_its_limit(seconds: float, met: bool) -> None:
     assert judged("warm_cell", Sample((seconds,)), TWO_HOP, Sample((0.01,))) == [met]
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(0.00149, True), (0.00151, False)])
+def test_what_is_added_to_a_floor_is_judged_in_the_unit_of_the_figure(seconds: float, met: bool) -> None:
+    assert judged("call", Sample((seconds,)), broker.SDK, Sample((0.001,)), broker.FIGURES) == [met]
+
+
+@pytest.mark.parametrize(
+    ("late", "met"), [((0.04, 0.24), [True, True]), ((0.04, 0.26), [True, False]), ((0.06, 0.24), [False, True])]
+)
+def test_p95_and_the_most_are_judged_apart(late: tuple[float, ...], met: list[bool]) -> None:
+    own = Sample((0.001,) * 37 + late[:1] * 2 + late[1:])
+    assert judged("import_probe", own, broker.UNUSED, Sample((0.001,)), broker.FIGURES) == met
 
 
 def test_median_and_p95_are_judged_apart() -> None:
