@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,9 +28,15 @@ EVIDENCE = DOCS / "evidence.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 
 #: The rows of public reports that this version answers to: kind -> how many there are. More come with what they need.
-ROWS = {"REP": 13, "INT": 7, "OUT": 9, "VAL": 7, "LIFE": 13, "SH": 5, "WIRE": 9}
+ROWS = {"REP": 13, "INT": 7, "OUT": 9, "VAL": 7, "LIFE": 13, "SH": 5, "WIRE": 9, "BRK": 6, "SES": 6, "CFG": 5, "JRN": 2}
 
 UNITS = (
+    "records",
+    "steps",
+    "tools",
+    "values",
+    "levels",
+    "pages",
     "bytes",
     "seconds",
     "characters",
@@ -45,6 +52,8 @@ UNITS = (
     "images",
     "things",
     "pixels",
+    "peers",
+    "entries",
 )
 
 needs_readme = pytest.mark.skipif(not README.exists(), reason="no README.md yet")
@@ -148,7 +157,7 @@ def test_every_command_of_the_readme_exists() -> None:
     options = {option for span in spans for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", span)}
     helped = subprocess.run(server_command("--help"), capture_output=True, text=True, timeout=BOUND, check=True).stdout
     # The options of scripts/bench, which has a help of its own.
-    assert options - set(re.findall(r"--[a-z][a-z-]+", helped)) <= {"--output", "--server"}
+    assert options - set(re.findall(r"--[a-z][a-z-]+", helped)) <= {"--broker", "--guardian", "--output", "--server"}
     assert set(COMMANDS) <= set(re.findall(r"[a-z]+", helped))
 
 
@@ -180,6 +189,41 @@ def test_the_json_of_the_readme_is_json_and_its_request_is_answered() -> None:
         client.send_line(line.encode())
         answer: Any = client.result(json.loads(line)["id"])
         assert answer["structuredContent"]["value"] == 2
+
+
+#: The server that the example of the README talks to: its tools by name, and one that refuses.
+GIT = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    name = asked.get("params", {}).get("name")
+    about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "git", "version": "1"}}
+    names = ("git_log", "git_show", "git_add")
+    answers = {
+        "initialize": {"protocolVersion": "2025-06-18", **about},
+        "tools/list": {"tools": [{"name": tool, "inputSchema": {"type": "object"}} for tool in names]},
+        "tools/call": {"content": [{"type": "text", "text": name}], "isError": name == "git_add"},
+    }
+    found = answers.get(asked["method"])
+    told = {"result": found} if found else {"error": {"code": -32601, "message": "no such method"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **told}), flush=True)
+"""
+
+
+@needs_readme
+def test_the_example_of_other_servers_runs_as_it_stands(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-c", GIT]}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"git": entry}}), encoding="utf-8")
+    (example,) = (body for body in fences(README, "python") if "mcp.stub" in body)
+    with Client(cwd=tmp_path) as client:
+        answer = client.call("execute_python", code=example)["structuredContent"]
+        assert answer["success"], answer["error"]
+        assert "'isError': True" in answer["stdout"]
+        lines = answer["return_value"].splitlines()
+        done = ["git_log completed"] * 2 + ["git_show completed"] * 3 + ["git_add tool_error"]
+        assert len(lines) == len(done)
+        assert all(f" git.{words} after " in line for words, line in zip(done, lines, strict=True)), lines
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

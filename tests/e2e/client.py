@@ -89,6 +89,7 @@ class Client(ServerProcess):
         self.oracle = Oracle(result_bytes)
         self._ids = itertools.count(1)
         self._answers: dict[str, list[Message]] = {}
+        self._requests: list[Message] = []
         self._checked = 0
 
     def __enter__(self) -> Self:
@@ -150,10 +151,11 @@ class Client(ServerProcess):
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    def initialize(self, version: str = HANDSHAKE) -> Message:
+    def initialize(self, version: str = HANDSHAKE, capabilities: Message | None = None) -> Message:
         """The handshake; the result of `initialize`."""
         client = {"name": "e2e", "version": "1"}
-        result = self.request("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": client})
+        params = {"protocolVersion": version, "capabilities": capabilities or {}, "clientInfo": client}
+        result = self.request("initialize", params)
         self.notify("notifications/initialized")
         return result
 
@@ -214,6 +216,12 @@ class Client(ServerProcess):
         with self.news:
             return bool(self._answers.get(identity(request_id)))
 
+    def asked(self, bound: float = BOUND) -> Message:
+        """The next request of the server to us, each given out once."""
+        self.wait_until(lambda: bool(self._requests), bound, "the server asks nothing")
+        with self.news:
+            return self._requests.pop(0)
+
     def unclaimed(self) -> list[Message]:
         """The responses that have arrived and that nobody asked for: a second answer, or one to a cancelled request."""
         with self.news:
@@ -234,11 +242,13 @@ class Client(ServerProcess):
             self.oracle.check(received.line)
 
     def take(self, lines: list[bytes]) -> None:
-        """Sort responses by id. What is no JSON is the oracle's business, in the test's own thread."""
+        """Sort responses by id, requests apart. What is no JSON is the oracle's business, in the test's own thread."""
         for line in lines:
             with contextlib.suppress(ValueError):
                 message = json.loads(line)
-                if isinstance(message, dict) and "method" not in message:
+                if isinstance(message, dict) and "method" in message and "id" in message:
+                    self._requests.append(message)
+                elif isinstance(message, dict) and "method" not in message:
                     self._answers.setdefault(identity(message.get("id")), []).append(message)
 
 

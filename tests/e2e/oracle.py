@@ -65,6 +65,9 @@ class Oracle:
         self.result_bytes = result_bytes
         self._sent: dict[str, list[tuple[str, Message]]] = {}
         self._opened = False
+        self._capabilities: Message = {}
+        self._asked: set[str] = set()  # the server's own requests
+        self._taken_back: set[str] = set()
 
     def sent(self, message: object) -> None:
         """Take note of something sent to the server; what is no request changes nothing."""
@@ -77,6 +80,8 @@ class Oracle:
             self._opened = True
             if isinstance(meta, dict) and VERSION_KEY in meta and message["method"] != "initialize":
                 self.version = MODERN
+        if message["method"] == "initialize" and isinstance(capabilities := params.get("capabilities"), dict):
+            self._capabilities = capabilities
         self._sent.setdefault(identity(message["id"]), []).append((message["method"], params))
 
     def check(self, line: bytes) -> Message:
@@ -85,7 +90,9 @@ class Oracle:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
             raise Violation(f"no JSON-RPC message: {line[:500]!r}")
         try:
-            if "method" in message:
+            if "method" in message and "id" in message:
+                self._request(message)
+            elif "method" in message:
                 self._notification(message)
             elif "error" in message:
                 self._error(message)
@@ -99,6 +106,25 @@ class Oracle:
         _keys(message, {"jsonrpc", "method", "params"})
         mcp_types.JSONRPCNotification.model_validate(message)
         methods.parse_server_notification(message["method"], self._spoken(), message["params"])
+        _whole_characters(message)
+
+        if message["method"] == "notifications/cancelled":
+            taken_back = identity(message["params"]["requestId"])
+            if taken_back not in self._asked or taken_back in self._taken_back:
+                raise Violation(f"cancels what was not asked, or twice: {message}")
+            self._taken_back.add(taken_back)
+
+    def _request(self, message: Message) -> None:
+        """The server asks: something that we said we answer, in the words of the version, under an id of its own."""
+        _keys(message, {"jsonrpc", "id", "method", "params"})
+        mcp_types.JSONRPCRequest.model_validate(message)
+        methods.parse_server_request(message["method"], self._spoken(), message["params"])
+        needed = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling"}.get(message["method"], "")
+        if needed not in self._capabilities:
+            raise Violation(f"asks for what we do not offer: {message['method']}")
+        if identity(message["id"]) in self._asked:
+            raise Violation(f"an id twice: {message['id']!r}")
+        self._asked.add(identity(message["id"]))
         _whole_characters(message)
 
     def _error(self, message: Message) -> None:

@@ -94,7 +94,7 @@ def test_without_detail_nothing_is_added(client: Client) -> None:
     plain = client.structured("python_health")
     assert client.structured("python_health", detail=False).keys() == plain.keys()
     detailed, text = look(client)
-    added = {"root", "requests", "requests_total", "unread_bytes", "threads", "tasks", "tasks_total"}
+    added = {"root", "requests", "requests_total", "asked", "unread_bytes", "threads", "tasks", "tasks_total"}
     assert detailed.keys() - plain.keys() == added
     assert detailed["sessions"][0].keys() - plain["sessions"][0].keys() == {"detail"}
     assert detailed["sessions"][0]["detail"].keys() == {"guardian_pid", "guardian", "worker_process"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -17,6 +19,7 @@ CHECKS = [
     "psutil",
     "project",
     "open files",
+    "servers",
     "guardian",
     "worker",
 ]
@@ -87,6 +90,40 @@ def test_a_package_that_cannot_be_imported(tmp_path: Path, package: str, names: 
     assert "torn" in detail
     assert "reinstall" in detail
     assert list(verdicts(done)) == CHECKS
+
+
+def test_the_servers_of_a_project_are_told_and_none_is_started(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    listed = {
+        "fine": {"command": "touch", "args": [str(started)]},
+        "away": {"command": "no-such-program"},
+        "odd": {"command": "sh", "unheard_of": 1},
+        "off": {"command": "sh", "disabled": True},
+        "far": {"url": "https://example.com/mcp"},
+    }
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": listed}))
+    done = run("doctor", cwd=tmp_path)
+    assert done.returncode == 1
+    assert failed(done) == ["server away", "server odd"]
+    found = {name: detail for name, (_, detail) in verdicts(done).items()}
+    assert "/touch (project scope)" in found["server fine"]
+    assert "there is no program 'no-such-program' in PATH" in found["server away"]
+    assert "unheard_of: unknown field" in found["server odd"]
+    assert "not used: disabled" in found["server off"]
+    assert "http servers cannot be reached" in found["server far"]
+    assert not started.exists()
+
+
+def test_a_list_of_servers_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".mcp.json")
+    done = run("doctor", cwd=tmp_path)
+    assert done.returncode == 1
+    assert failed(done) == ["servers"]
+    assert ".mcp.json" in verdicts(done)["servers"][1]
+    done = run("--mcp-scope", "none", "doctor", cwd=tmp_path)
+    assert (done.returncode, verdicts(done)["servers"]) == (0, ("ok", "none are configured"))
+    done = run("doctor", cwd=tmp_path, env=environment(REPL_TRIO_BROKER="off"))
+    assert (done.returncode, failed(done)) == (0, [])
 
 
 def test_too_few_descriptors(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ sys.exit(main())
 TASK = """
 import trio
 from repl_trio.server import app
-async def _sweep(limits):
+async def _sweep(*_):
     while not os.path.exists("go"):
         await trio.sleep(0.01)
     planted()
@@ -253,7 +253,7 @@ def test_an_installation_that_cannot_work_is_told_in_one_line() -> None:
 BUSY = """
 import trio
 from repl_trio.server import app
-async def _sweep(limits):
+async def _sweep(*_):
     while not os.path.exists("go"):
         await trio.sleep(0.01)
     with open("busy", "w") as mark:

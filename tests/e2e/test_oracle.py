@@ -206,3 +206,50 @@ def test_a_failing_block_shows_what_the_server_said() -> None:
     with pytest.raises(AssertionError) as caught:
         held("import sys; print('the reason', file=sys.stderr)", 7)
     assert "the reason" in caught.value.__notes__[0]
+
+
+def server_request(**fields: object) -> bytes:
+    params = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
+    whole = {"jsonrpc": "2.0", "id": "ours-1", "method": "elicitation/create", "params": params}
+    return json.dumps(whole | fields).encode()
+
+
+def cancelled(number: str) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}).encode()
+
+
+def offering(capabilities: Message, version: str = "2025-11-25") -> Oracle:
+    oracle = Oracle()
+    params = {"protocolVersion": version, "capabilities": capabilities}
+    oracle.sent({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+    oracle.version = version
+    return oracle
+
+
+def test_a_good_request_of_the_server_passes_and_may_be_taken_back_once() -> None:
+    oracle = offering({"elicitation": {}})
+    oracle.check(server_request())
+    oracle.check(server_request(id="ours-2"))
+    oracle.check(cancelled("ours-1"))
+    for number in ("ours-1", "ours-3"):
+        with pytest.raises(Violation, match="cancels"):
+            oracle.check(cancelled(number))
+    with pytest.raises(Violation, match="an id twice"):
+        oracle.check(server_request())
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "version", "fields"),
+    [
+        ({}, "2025-11-25", {}),
+        ({"elicitation": {}}, "2025-03-26", {}),
+        ({"elicitation": {}}, "2026-07-28", {}),
+        ({"elicitation": {}}, "2025-11-25", {"params": {"message": 7}}),
+        ({"elicitation": {}}, "2025-11-25", {"id": None}),
+        ({"elicitation": {}}, "2025-11-25", {"extra": 1}),
+        ({"elicitation": {}}, "2025-11-25", {"method": "tools/list", "params": {}}),
+    ],
+)
+def test_a_request_of_the_server_that_must_not_be(capabilities: Message, version: str, fields: Message) -> None:
+    with pytest.raises(Violation):
+        offering(capabilities, version).check(server_request(**fields))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from mcp.shared.message import SessionMessage
 
 from tests.e2e.client import MODERN, server_command, wait_gone
 from tests.e2e.oracle import Oracle
+from tests.process.peer_stage import PROGRAM
 from tests.server.test_pictures import image_of
 
 BOUND = 60.0
@@ -88,10 +90,10 @@ async def _carry_in(process: trio.Process, target: Any, oracle: Oracle) -> None:
 
 
 @asynccontextmanager
-async def connected(folder: Path, mode: str) -> AsyncIterator[Client]:
+async def connected(folder: Path, mode: str, **callbacks: Any) -> AsyncIterator[Client]:
     with trio.fail_after(BOUND):
         async with AsyncExitStack() as stack:
-            yield await stack.enter_async_context(Client(stdio_link(folder), mode=mode))
+            yield await stack.enter_async_context(Client(stdio_link(folder), mode=mode, **callbacks))
 
 
 async def session_of(client: Client) -> dict[str, str]:
@@ -134,6 +136,19 @@ async def test_the_era_is_the_clients(mode: str, version: str, tmp_path: Path) -
             assert "persistent" in (client.instructions or "")
         health = await structured(client, "python_health")
         assert health["server"]["protocol"] == version
+
+
+async def test_it_answers_what_peers_ask(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": [PROGRAM, "--era", "legacy"]}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"fix": entry}}))
+
+    async def elicit(_context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="accept", content={"heard": params.message})
+
+    async with connected(tmp_path, "legacy", elicitation_callback=elicit) as client:
+        code = "mcp.call('fix', 'ask', method='elicitation/create')['structuredContent']['result']"
+        said = (await structured(client, "execute_python", code=code))["value"]
+        assert said == {"action": "accept", "content": {"heard": "fix asks: Name?"}}
 
 
 async def test_the_handshake_era_needs_no_session(tmp_path: Path) -> None:
