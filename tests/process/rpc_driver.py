@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.process.worker_driver import BOUND, WorkerDriver
+from tests.process.worker_driver import BOUND, Answer, WorkerDriver
 
 Frame = dict[str, Any]
 CAT: Frame = {
@@ -120,6 +120,12 @@ class RpcDriver(WorkerDriver):
             self.answer_rpc(frame["id"], None, answer)
         elif answer is not None:
             self.answer_rpc(frame["id"], answer)
+
+
+def value(answer: Answer) -> Any:
+    """The value of a cell that succeeded."""
+    assert answer.success, answer.error
+    return answer.value
 
 
 def echo(frame: Frame) -> object:

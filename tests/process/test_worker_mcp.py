@@ -1,40 +1,17 @@
 """The `mcp` object in cells: forms of a call, complete results, errors in words, what else can be asked."""
 
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.process.rpc_driver import Frame, RpcDriver, refusal, text
-from tests.process.worker_driver import EACH, EXTREMES, VERSIONS, Answer, interpreter
+from tests.process.rpc_driver import Frame, RpcDriver, refusal, text, value
+from tests.process.worker_driver import EACH, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
 PENDING = "mcp._turn.exchange().pending"
-
-
-@pytest.fixture(params=EXTREMES)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RpcDriver]:
-    with RpcDriver(interpreter(request.param), tmp_path) as driver:
-        driver.ready()
-        yield driver
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[RpcDriver]:
-    """For what no version does in its own way."""
-    with RpcDriver(interpreter(VERSIONS[1]), tmp_path) as driver:
-        driver.ready()
-        yield driver
-
-
-def value(answer: Answer) -> Any:
-    """The value of a cell that succeeded."""
-    assert answer.success, answer.error
-    return answer.value
 
 
 def answered(answer: Frame, _frame: Frame) -> Frame:

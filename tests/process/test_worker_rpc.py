@@ -4,41 +4,17 @@ import json
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from repl_trio.limits import DEFAULT
 from repl_trio.wire.frames import EXIT_PROTOCOL
-from tests.process.rpc_driver import Frame, RpcDriver, text
-from tests.process.worker_driver import EXTREMES, VERSIONS, Answer, interpreter
+from tests.process.rpc_driver import Frame, RpcDriver, text, value
+from tests.process.worker_driver import Answer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
 
 PENDING = "mcp._turn.exchange().pending"
-
-
-@pytest.fixture(params=EXTREMES)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RpcDriver]:
-    with RpcDriver(interpreter(request.param), tmp_path) as driver:
-        driver.ready()
-        yield driver
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[RpcDriver]:
-    """For what no version does in its own way."""
-    with RpcDriver(interpreter(VERSIONS[1]), tmp_path) as driver:
-        driver.ready()
-        yield driver
-
-
-def value(answer: Answer) -> Any:
-    """The value of a cell that succeeded."""
-    assert answer.success, answer.error
-    return answer.value
 
 
 def nothing_yet(_frame: Frame) -> None:

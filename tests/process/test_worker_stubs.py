@@ -1,30 +1,14 @@
 """The tools of a peer as Python functions in a cell: signatures, docstrings, and schemas of any shape."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.process.rpc_driver import RpcDriver, text
-from tests.process.worker_driver import EACH, VERSIONS, Answer, interpreter
+from tests.process.rpc_driver import RpcDriver, text, value
+from tests.process.worker_driver import EACH, interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drives workers through pidfds")
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[RpcDriver]:
-    """For what no version does in its own way."""
-    with RpcDriver(interpreter(VERSIONS[1]), tmp_path) as driver:
-        driver.ready()
-        yield driver
-
-
-def value(answer: Answer) -> Any:
-    """The value of a cell that succeeded."""
-    assert answer.success, answer.error
-    return answer.value
 
 
 @pytest.mark.parametrize("version", EACH)
