@@ -201,7 +201,9 @@ def test_outside_of_a_call_nobody_is_asked(client: Asked, folder: Folder) -> Non
 
 
 def test_a_request_stays_while_another_call_may_be_meant(client: Asked, folder: Folder) -> None:
-    other = client.structured("python_session_open", project=str(folder.path))["session_id"]
+    opened = client.structured("python_session_open", project=str(folder.path))
+    assert "session_id" in opened, opened
+    other = opened["session_id"]
     value(client, "mcp.list_tools('fix'); 1")
     slow = client.start_call("execute_python", code="mcp.call('fix', 'slow', seconds=60)", session_id=other)
     eventually(lambda: folder.calls("fix") == 1, "the other call has arrived")
